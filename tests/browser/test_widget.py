@@ -367,6 +367,15 @@ def _words(answers, label, generator):
     return [word.to_bytes(8, "little").hex() for word in made]
 
 
+def _plant(context, name, before, after):
+    """Change a file of the page, as it lies here: only the browser knows names in .localhost."""
+    source = (files("sordino.collection") / "page" / name).read_text("utf-8")
+    assert source.count(before) == 1, before
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    changed = {"body": source.replace(before, after), "content_type": kind}
+    context.route(f"**/page/{name}", lambda route: route.fulfill(**changed))
+
+
 def _seen(chat, person, label, answers, words, mutant=None):  # noqa: PLR0915 (one visit)
     """Answer every question with one label; return all that can be seen, from each side."""
     page, context = person.page, person.context
@@ -392,16 +401,7 @@ def _seen(chat, person, label, answers, words, mutant=None):  # noqa: PLR0915 (o
     context.route("**/api/open", lambda route: route.fulfill(json=opened))
     context.route("**/api/answers", keep)
     if mutant is not None:
-        name, before, after = mutant
-
-        def alter(route):
-            # as it lies here: only the browser itself knows names that end in .localhost
-            source = (files("sordino.collection") / "page" / name).read_text("utf-8")
-            assert source.count(before) == 1, before
-            kind = "text/css" if name.endswith(".css") else "text/javascript"
-            route.fulfill(body=source.replace(before, after), content_type=kind)
-
-        context.route(f"**/page/{name}", alter)
+        _plant(context, *mutant)
     page.set_viewport_size({"width": 300, "height": 900})
     page.goto(chat.url)
     page.click("#ask button")
@@ -534,20 +534,25 @@ def test_the_buttons_stand_in_an_order_that_only_chance_decides(chat, visit):
 _ORDERS = """
 (main) => {
   const row = main.querySelector(".choices");
-  const orders = (left) => left.length === 0 ? [[]]
-    : left.flatMap((one) => orders(left.filter((other) => other !== one)).map((rest) => [one, ...rest]));
-  const heights = orders([...row.children]).map((order) => {
+  const orders = (left) => left.length === 0 ? [[]] : left.flatMap((one) =>
+    orders(left.filter((other) => other !== one)).map((rest) => [one, ...rest]));
+  return new Set(orders([...row.children]).map((order) => {
     row.append(...order);
     return main.getBoundingClientRect().height;
-  });
-  return [...new Set(heights)];
+  })).size;
+}
+"""
+_NARROW = """
+(px) => {
+  const { shadowRoot } = document.querySelector("sordino-feedback");
+  shadowRoot.querySelector("iframe").style.inlineSize = `${px}px`;
 }
 """
 
 
-def _played(visit, **settings):
+def _played(visit, plant=None, *, locale="en-US", **settings):
     """Return the page of a visitor who is told other terms; answers arrive, and are not kept."""
-    page = visit(locale=settings.pop("locale", "en-US")).page
+    page = visit(locale=locale).page
     told = {"study": _terms() | settings, "questions": [], "stored": []}
 
     def keep(route):
@@ -557,34 +562,59 @@ def _played(visit, **settings):
     page.context.route("**/api/preview", lambda route: route.fulfill(json=told))
     page.context.route("**/api/open", lambda route: route.fulfill(json=told))
     page.context.route("**/api/answers", keep)
+    if plant is not None:
+        _plant(page.context, *plant)
     return page
 
 
-def test_no_width_shows_in_which_order_the_buttons_stand(chat, visit):
+def _telling(chat, visit, locale, widths, plant=None):
+    """Return at which widths the height of the frame depends on the order of its buttons."""
+    page = _played(visit, plant, locale=locale)
+    page.goto(chat.url)
+    page.evaluate("(lang) => document.documentElement.setAttribute('lang', lang)", locale[:2])
+    frame = asked(page, "Two answers about bread, please")
+    assert frame.locator(".choices button").count() == 4
+    found = []
+    for width in widths:
+        page.evaluate(_NARROW, width)
+        if frame.locator("#main").evaluate(_ORDERS) > 1:
+            found.append(width)
+    return found
+
+
+@pytest.mark.parametrize("locale", ["en-US", "de-DE"])
+def test_no_width_shows_in_which_order_the_buttons_stand(chat, visit, locale):
     """The page around chooses the width and the language, and is told how high the frame is."""
-    for locale in ("en-US", "de-DE"):
-        page = _played(visit, locale=locale)
-        page.goto(chat.url)
-        page.evaluate("(lang) => document.documentElement.setAttribute('lang', lang)", locale[:2])
-        frame = asked(page, "Two answers about bread, please")
-        assert frame.locator(".choices button").count() == 4
-        for width in range(80, 700, 20):
-            page.evaluate(
-                "(px) => { document.querySelector('sordino-feedback').shadowRoot"
-                ".querySelector('iframe').style.inlineSize = `${px}px`; }",
-                width,
-            )
-            assert len(frame.locator("#main").evaluate(_ORDERS)) == 1, (locale, width)
+    assert _telling(chat, visit, locale, range(80, 700, 20)) == []
+
+
+def test_a_row_that_breaks_is_seen(chat, visit):
+    plant = ("feedback.css", ".choices { display: grid;", ".choices { display: flex;")
+    assert _telling(chat, visit, "en-US", range(200, 400, 20), plant) != []
+
+
+def _given(chat, visit, plant=None):
+    """Return how many of three questions are answered where the project pays for two."""
+    page, pressed = _played(visit, plant, project={"name": "one", "epsilon": 2.0}), 0
+    page.goto(chat.url)
+    for number in range(3):
+        page.fill("#text", f"How do I make tea, {number}?")
+        page.click("#ask button")
+        frame = frame_of(page, number)
+        frame.locator(".choices button.up:visible, p:has-text('budget')").first.wait_for()
+        if frame.locator(".choices button.up").count():
+            press(frame, "up")
+            pressed += 1
+    return pressed
 
 
 def test_the_frame_keeps_the_budget_of_a_project_whatever_the_service_asks(chat, visit):
-    page = _played(visit, project={"name": "one", "epsilon": 2.0})
-    page.goto(chat.url)
-    for number in range(2):
-        press(asked(page, f"How do I make tea, {number}?"), "up")
-    page.fill("#text", "And coffee?")
-    page.click("#ask button")
-    frame_of(page, 2).locator("p:has-text('budget')").wait_for()
+    assert _given(chat, visit) == 2
+
+
+def test_a_frame_that_asks_no_wallet_is_seen(chat, visit):
+    plant = ("feedback.js", "release(memory, wallet,", "release(memory, null,")
+    assert _given(chat, visit, plant) == 3
 
 
 def test_no_state_of_a_question_is_higher_than_another(chat, visit):
