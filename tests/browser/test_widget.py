@@ -613,7 +613,7 @@ def test_the_frame_keeps_the_budget_of_a_project_whatever_the_service_asks(chat,
 
 
 def test_a_frame_that_asks_no_wallet_is_seen(chat, visit):
-    plant = ("feedback.js", "release(memory, wallet,", "release(memory, null,")
+    plant = ("feedback.js", "if (terms.project) {", "if (terms.project === 0) {")
     assert _given(chat, visit, plant) == 3
 
 
