@@ -70,9 +70,7 @@ from sordino.privatization.answers import manifest_of
 
 _MOST_DAYS: Final = 3_650
 _MOST: Final = 100_000  # invitations at once
-ENDED: Final = 0
-"""When an invitation ended that a restored backup ended: for good, as no new link is made of it."""
-
+ENDED: Final = 0  # when an invitation expired that a restore ended: no new link is made of it
 _HANDLE: Final = 16  # hexadecimal digits by which an organizer names an invitation
 
 
@@ -137,10 +135,7 @@ def reissue(engine: Engine, study: Study, handle: str, *, days: float) -> str:
     with reading(engine) as connection:
         row = connection.execute(select(INVITATIONS).where(INVITATIONS.c.token == old)).one()
     if row.expires == ENDED or row.parent == old:
-        raise UsageError(
-            "This link leads to no one person, or ended when a backup was restored, which does not "
-            f"know what was answered since. {otherwise} Make a new invitation."
-        )
+        raise UsageError(f"This link is for anybody, or ended with a restore. {otherwise}")
     token, expires = _random.new_token(), _end_of(days)
     new = digest_of_secret(study, "invitation", token)
     person = select(INVITATIONS.c.person).where(INVITATIONS.c.token == new).scalar_subquery()

@@ -7,7 +7,6 @@ a person's promise is that of so many coins, whoever chose the questions.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -35,18 +34,18 @@ _GROWTH: Final = 0.04  # share of new answers after which the estimate is made a
 _TRIES: Final = 64  # draws of two answers, until one is a question that this person was not asked
 
 
-class Chooser(ABC):
-    """Chooses questions inside the transaction that notes them as asked."""
+class Chooser:
+    """Chooses questions inside the transaction that notes them: those that fewest were asked."""
 
     _executor: ThreadPoolExecutor | None = None  # of what is learned beside the service
 
-    @abstractmethod
     def __init__(self, study: Study) -> None:
-        """Read what is public of a study."""
+        """Read what is public of a study: here nothing, as counts are in the database."""
+        del study
 
-    @abstractmethod
     def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
         """Return at most so many questions that a person was not asked yet."""
+        return _rarest(connection, known, count)
 
     def learned(self, engine: Engine, stored: int) -> None:
         """Take notice that so many answers were stored; most learn nothing from answers."""
@@ -61,19 +60,7 @@ class Chooser(ABC):
 def chooser_of(study: Study) -> Chooser:
     """Return what chooses the questions of a study."""
     rules: dict[str, type[Chooser]] = {"uncertain": _Uncertain, "optimistic": Optimistic}
-    return rules.get(study.choose, _Fewest)(study)
-
-
-class _Fewest(Chooser):
-    """Asks what fewest people were asked, in a random order; no answer is looked at."""
-
-    def __init__(self, study: Study) -> None:
-        """Keep nothing: counts are in the database."""
-        del study
-
-    def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
-        """Return the questions that fewest people were asked."""
-        return _rarest(connection, known, count)
+    return rules.get(study.choose, Chooser)(study)
 
 
 def _rarest(connection: Connection, known: Collection[str], count: int) -> list[str]:

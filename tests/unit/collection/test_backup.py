@@ -122,7 +122,7 @@ def test_no_new_link_is_made_for_whoever_may_have_answered_since(answered, file,
     """It would let a device that knows of no coin toss a second one, for the same person."""
     restore(empty, answered.study, file)
     before = everything(empty)
-    with pytest.raises(UsageError, match="does not know what was answered since"):
+    with pytest.raises(UsageError, match="ended with a restore"):
         reissue(empty, answered.study, handle_of(answered.study, answered.tokens[which]), days=1)
     assert everything(empty) == before
 
