@@ -17,6 +17,7 @@ ELSEWHERE = {
     "ballots_agreement", "trajectories_lake", "trajectories_value",  # of scripts in `examples`
     "dosing_policies",  # of no stored number
     "best_of_n",  # of judgments that are no part of the project
+    "numbers_speed",  # of every result, by benchmarks/report.py
 }  # fmt: skip
 
 

@@ -105,3 +105,10 @@ def test_other_levels_are_refused_whatever_was_rated(rating, tmp_path):
     found = find_chunks(path)
     with pytest.raises(DataError), survey_chunks(found, engine=InProcess()):
         pass
+    thumb = {"prompt": "p", "completion": "y", "label": True}  # the first one declares no levels
+    path.write_text(f"{json.dumps(thumb)}\n{json.dumps(row)}\n")
+    with (
+        pytest.raises(DataError, match="other levels"),
+        survey_chunks(find_chunks(path), engine=InProcess()),
+    ):
+        pass

@@ -479,11 +479,6 @@ def questions(chunks: Chunks, chunk: Chunk) -> Iterator[Batch]:
                 raise DataError(
                     "judgments of one answer and of two in one input. Nothing was released."
                 )
-            if not chunks.privatized and some[0].levels not in (None, chunks.levels):
-                raise DataError(
-                    "which levels ratings have is read in pieces, so it must be declared: "
-                    "levels='1..5' (--levels 1..5). Nothing was released."
-                )
             digest, dropped = PublicDigest(), list[Record]()
             left = list(kept(some, digest, chunks.rules))
             if digest.dropped:
