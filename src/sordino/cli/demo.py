@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sordino._files import to_json
+from sordino._files import explained, to_json
 from sordino.environments.annotators import simulate_pairs
 from sordino.errors import UsageError
 from sordino.privacy.ledger_chain import LEDGER
@@ -26,13 +27,13 @@ class _Demo:
 def demo(settings: _Demo) -> None:
     """Simulate 4,000 judgments in a new folder, learn from them at epsilon 2, write a report."""
     folder = settings.folder.absolute()
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
+    if os.path.lexists(folder):
         raise UsageError(
             f"{folder.name} is there already. Nothing was done. Name a new folder: sordino demo "
             "FOLDER."
-        ) from None
+        )
+    with explained(f"The folder {folder.name} could not be made"):
+        folder.mkdir(parents=True)
     rows, known = simulate_pairs(4000, seed=0)
     prefs, truth, out = folder / "prefs.jsonl", folder / "truth.json", folder / "run"
     prefs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

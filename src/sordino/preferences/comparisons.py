@@ -184,7 +184,7 @@ class Questions(ABC):
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""
-        raise NotImplementedError
+        raise NotImplementedError  # answers are not asked: their judgments were, while raw
 
     def refuse_other_order(self) -> None:
         """Refuse judgments whose order or keys were not made by the public rule."""

@@ -169,9 +169,10 @@ class AnswerChunk:
         stored = None
         if self.parts is not None:
             stored = _answers_of_chunk(self.work, self.parts, given.first, given.last)
-        entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
         if len(self.chunks) == 1:  # as in memory
             entropy = _random.entropy(self.seed)
+        else:
+            entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
         with written_once(path) as draft, self._writer(draft.file) as write:
             for pairs in judgments(self.chunks, given.chunk):
                 digest.update(bytes.fromhex(pairs.public_digest))
