@@ -305,3 +305,25 @@ def test_questions_that_are_chosen_as_people_answer_come_without_a_pause(site, v
     assert "Thank you" in person.page.inner_text("h1")
     assert len(seen) == len(one.rows()) == 7
     assert len(person.stored("questions")) == 7
+
+
+def test_a_study_that_asked_all_its_questions_at_the_start_has_no_more(site, visit):
+    """Whatever a service adds to a reply, nobody is asked more than they were shown at first."""
+    one, other = site(questions=2), site(questions=3)
+    kept = visit()
+    kept.begin(other.link())
+    more = kept.stored("questions")
+    person = visit()
+    person.begin(one.link())
+    asked = [row["id"] for row in person.stored("questions")]
+
+    def add(route):
+        reply = route.fetch()
+        told = reply.json() | {"questions": [row for row in more if row["id"] not in asked]}
+        route.fulfill(response=reply, json=told)
+
+    person.page.route("**/api/answers", add)
+    for _ in asked:
+        person.answer("1")
+    person.settled()
+    assert sorted(row["id"] for row in person.stored("questions")) == sorted(asked)

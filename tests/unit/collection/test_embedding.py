@@ -4,7 +4,9 @@ import secrets
 
 import pytest
 
+from sordino.collection.answers import handle_of, reissue
 from sordino.collection.refusals import POLICY
+from sordino.errors import UsageError
 
 CHAT = "https://chat.example.org"
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -48,3 +50,12 @@ def test_one_address_joins_only_so_fast(talk):
     assert codes == sorted(codes)
     assert 30 <= codes.count(200) < 40
     assert set(codes) == {200, 429}
+
+
+def test_no_new_link_is_made_of_one_for_anybody(talk):
+    """It would be for one device, and leave those who joined by the old one."""
+    talk = talk(open=True, questions=2)
+    device, _ = talk.open()
+    with pytest.raises(UsageError, match="for anybody"):
+        reissue(talk.engine, talk.study, handle_of(talk.study, talk.tokens[0]), days=1)
+    assert talk.open(device=device)[0] == device
