@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
@@ -531,8 +532,16 @@ class _Service(_Preview):
 
 
 def _host(request: Request) -> str:
-    """Return the address of a sender; it is counted by, and written nowhere."""
-    return request.client.host if request.client else ""
+    """Return the address of a sender, or the network of 64 bits of IPv6 that one sender has.
+
+    It is counted by, and written nowhere.
+    """
+    host = request.client.host if request.client else ""
+    try:
+        address = IPv6Address(host)
+    except ValueError:  # IPv4, or no address at all
+        return host
+    return str(address.ipv4_mapped or IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 def make_preview(study: Study) -> Starlette:

@@ -145,6 +145,51 @@ def at_once(talk, secrets_of_senders, monkeypatch):
     return told
 
 
+def _joins(talk):
+    return "/api/open", talk.tokens[0], {"device": secrets.token_urlsafe(32)}
+
+
+def _looks(talk):
+    return "/api/preview", talk.tokens[0], {}
+
+
+def _guesses(talk):
+    return "/api/open", secrets.token_urlsafe(32), {"device": "d" * 43}
+
+
+def _tries(talk):
+    code = "".join(secrets.choice("0123456789ABCDEF") for _ in range(12))
+    return "/api/claim", secrets.token_urlsafe(32), {"study": talk.study.id, "code": code}
+
+
+@ONE_KIND
+@pytest.mark.parametrize(
+    ("own", "others", "asks", "burst"),
+    [
+        *(
+            ("2001:db8:1:2:{0:x}::{0:x}", ["2001:db8:1:3::1", "2001:db8:2:2::1"], asks, burst)
+            for asks, burst in ((_joins, 30), (_looks, 60), (_guesses, 30), (_tries, 30))
+        ),
+        ("fe80::{0:x}%eth{0}", ["2001:db8:1:2::1", "192.0.2.1"], _guesses, 30),
+        ("::ffff:192.0.2.1", ["::ffff:192.0.2.2", "192.0.2.2"], _guesses, 30),
+        ("{1}192.0.2.1", ["192.0.2.2", "::ffff:192.0.2.2"], _guesses, 30),
+    ],
+)
+def test_who_has_a_network_of_ipv6_has_one_share(talk, clock, own, others, asks, burst):
+    """A mapped address counts as the IPv4 address that it is."""
+    talk = talk(open=True, questions=2)
+
+    def status(host):
+        path, secret, body = asks(talk)
+        headers = {"Authorization": f"Bearer {secret}"}
+        client = TestClient(talk.client.app, client=(host, 1))
+        return client.post(path, headers=headers, json=body).status_code
+
+    told = [status(own.format(n, "::ffff:" * (n % 2))) for n in range(burst + 5)]
+    assert [one == 429 for one in told] == [False] * burst + [True] * 5
+    assert 429 not in [status(host) for host in others]
+
+
 @ONE_KIND
 def test_guesses_that_come_together_are_counted_before_they_are_looked_up(talk, clock, monkeypatch):
     talk = talk()
