@@ -22,7 +22,9 @@ from sordino.reporting.wording import (
     METRICS_NOTES,
     NO_CHOICE,
     NOISE_TEXTS,
+    SAID,
     SIMULATED,
+    WORDS,
     Json,
     NumberRows,
     Rows,
@@ -48,54 +50,13 @@ from sordino.rewards.metrics import REACH
 from .leaderboard import describe_leaderboard
 from .result import MEANINGLESS, WEAK, judge
 
-_METHODS = {
-    "debiased": "Debiased logistic regression: every randomized answer is corrected for its "
-    "known chance of having been flipped, so that the fit is right on average.",
-    "finite-class": "Of a finite class of rewards, which is public and was written down before "
-    "anybody answered, the one under which the randomized answers are likeliest.",
-    "mixture": "Debiased logistic regression, then refined by the likelihood of the randomized "
-    "answers themselves, which makes more of the same answers where rewards are large.",
-    "objective-perturbation": "Logistic regression with a random linear term in its loss; little "
-    "noise on the weights then hides that the minimum was found to some tolerance only.",
-    "randomized-choice": "The likelihood of choices; randomized first choices are corrected for "
-    "their known chance of having been replaced.",
-    "plackett-luce": "The likelihood of rankings (Plackett–Luce), with no noise at all.",
-    "ranked-perturbation": "The likelihood of rankings (Plackett–Luce) with a random linear term "
-    "in its loss; little noise on the weights then hides that the minimum was found to some "
-    "tolerance only.",
-}
-_SUM_OF_LABELS = (
-    "Logistic regression in which one noised sum stands for all labels, which is right on average."
-)
-_SUM_OF_BALLOTS = (
-    "The likelihood of choices, in which one noised sum stands for all ballots, which is right on "
-    "average."
-)
-_AUTO = {
-    "debiased": "Automatically: refining the fit did not promise a clearly smaller error. The "
-    "choice read randomized answers only, so it cost nothing.",
-    "mixture": "Automatically: refining the fit promised a clearly smaller error. The choice "
-    "read randomized answers only, so it cost nothing.",
-}
-_NO_STANDARD_ERRORS = {
-    "finite-class": "one candidate is taken as it is, and nothing of it is fitted.",
-    "objective-perturbation": "prompts and answers are private, and would decide them.",
-    "ranked-perturbation": "ballots are private, and would decide them.",
-}
-_KINDS = {
-    "pessimistic": "Pessimistic: every answer is rated down by as much as its reward may be "
-    "wrong, so it prefers answers like those the reference gives wherever the comparisons say "
-    "little.",
-    "optimistic": "Optimistic: every answer is rated up by as much as its reward may be wrong, "
-    "so the policy explores wherever the comparisons say little.",
-}
-_COVERAGE = (
-    "{} on average: about the number of directions that matter where the comparisons cover what "
-    "the policy does, much larger where it acts on what nobody compared."
-)
+_METHODS: Mapping[str, str] = WORDS["methods"]
+_AUTO: Mapping[str, str] = WORDS["chosen"]
+_NO_STANDARD_ERRORS: Mapping[str, str] = WORDS["no_standard_errors"]
+_KINDS: Mapping[str, str] = WORDS["pessimism"]
 _UNSURE: NumberRows = (
     ("Radius", "radius", at_least, "{}: what the width of an answer is multiplied by."),
-    ("Coverage", "mean_uncertainty", plain, _COVERAGE),
+    ("Coverage", "mean_uncertainty", plain, SAID["coverage"]),
     (
         "Largest shift",
         "max_density_ratio",
@@ -103,11 +64,7 @@ _UNSURE: NumberRows = (
         "No answer became more than {} times as likely as under the reference.",
     ),
 )
-_ORIGINS = {
-    "public": "the file that the user declared public",
-    "released": "an answer file that had been released before this run",
-    "comparisons": "the texts of this data set, which the promise treats as public",
-}
+_ORIGINS: Mapping[str, str] = WORDS["origins"]
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
@@ -116,7 +73,7 @@ def _describe_fit(reward: Json | None, result: Json) -> Rows | None:
     if reward is None or not (method := str(reward.get("method") or "")):
         return None
     noised, of_ballots = is_noised_sum(method), hides_ballots(method)
-    of_sum = _SUM_OF_BALLOTS if of_ballots else _SUM_OF_LABELS
+    of_sum = SAID["sum_of_ballots"] if of_ballots else SAID["sum_of_labels"]
     rows = [["Likelihood", of_sum if noised else _METHODS.get(method, method)]]
     rows += _describe_class(among) if (among := result.get("class")) else []
     rows += _describe_online(told) if (told := result.get("online")) else []
@@ -272,24 +229,6 @@ def _describe_confidence(policy: Json | None) -> dict[str, Any] | None:
 
 _AT_ONCE = 20  # names that one sentence lists
 _NAMED = 3  # of those whose order is open
-_SHORT = (
-    "A ballot need not list all that it was offered: what it leaves out counts as tied for its "
-    "last place. Not to know an item and to rank it last look alike, so short ballots shrink the "
-    "worths by an unknown part, and no interval could be relied on."
-)
-_UNKNOWN = (
-    "No intervals are known: ballots are private, and would decide them. How much of the order is "
-    "settled cannot be said."
-)
-_NO_ERRORS = (
-    "No intervals are known: there are too few ballots for this epsilon, or it is private whether "
-    "they are complete. How much of the order is settled cannot be said."
-)
-_APPROXIMATE = (
-    "Each 95% interval holds for one item by itself. The noise is counted in, and that the "
-    "estimate is drawn towards the mean; worths are taken to be of size 3 or less, as a standard "
-    "deviation."
-)
 
 
 def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
@@ -306,11 +245,15 @@ def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
     groups = _grouped(rows) if known else [rows]
     for group in groups[1:]:
         group[0]["divided"] = True
-    notes = [_order(groups), _APPROXIMATE] if known else [_UNKNOWN if records else _NO_ERRORS]
+    notes = (
+        [_order(groups), SAID["intervals"]]
+        if known
+        else [SAID["private_ballots"] if records else SAID["too_few_ballots"]]
+    )
     complete = "named-offered" in (result.get("caveats") or ())
     noised = is_noised_sum((result.get("mechanism") or {}).get("name"))
     if noised and is_of_rankings(result) and not complete:
-        notes.append(_SHORT)
+        notes.append(SAID["short_ballots"])
     unknown = [str(item.get("name") or "unnamed") for item in items if item.get("worth") is None]
     if unknown:
         names = _listed(unknown, _AT_ONCE)
@@ -380,11 +323,7 @@ def _order(groups: Sequence[Sequence[Json]]) -> str:
     return f"{told} Where intervals overlap, the order of these is not settled.{line}"
 
 
-_UPDATES = {
-    "pg": "Policy gradient: the mean of everybody's clipped gradient, with Gaussian noise.",
-    "npg": "Natural policy gradient: advantages are regressed on scores, privately.",
-    "rebel": "REBEL: differences of rewards are regressed on differences of features, privately.",
-}
+_UPDATES: Mapping[str, str] = WORDS["updates"]
 
 
 def _describe_training(result: Json) -> dict[str, Any] | None:
@@ -441,24 +380,7 @@ def _describe_plan(told: Json | None) -> dict[str, Any] | None:
 _GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
 _FEW = "There are too few answers to tell: the standard error would be larger than what is told."
-_METRICS = {
-    "accuracy": "Accuracy: How often the reward ranks a pair as the person did. Guessing gives "
-    "50%.",
-    "negative_log_likelihood": "Log loss: Average surprise per pair; lower is better. Guessing "
-    f"gives {_GUESSING}.",
-    "calibration_slope": "Calibration slope: 1 means that predicted odds hold. Below 1 they are "
-    "too bold; above 1, too timid.",
-    "win_rate": "Win rate: How often the policy picks the answer that was preferred. Choosing at "
-    "random: 50%.",
-    "kl": "Distance from the reference: KL divergence in nats: how far the policy has moved from "
-    "where it started.",
-    "temperature": "Temperature: In units of reward: the higher, the closer the policy stays to "
-    "the reference.",
-    "kl_regret": "KL regret: What the policy loses against the best policy at the same "
-    "temperature; 0 is best.",
-    "value": "Value: True regularized value of the policy.",
-    "best_value": "Best value: True regularized value of the best policy.",
-}
+_METRICS: Mapping[str, str] = WORDS["metrics"]
 """A label, and one sentence on what it is."""
 _CONSTANT = {"accuracy": "How often the reward is right about an answer. Anybody would be right in"}
 """What is said instead of single answers, beside which the better constant stands."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
+from importlib.resources import files
 from typing import Any
 
 from sordino.errors import DataError
@@ -111,71 +113,19 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-SIMULATED = (
-    "Randomness came from a seed. Whoever knows the seed can undo the noise, so nothing is "
-    "protected. For study only, never for release."
+WORDS: Mapping[str, Any] = tomllib.loads(
+    files("sordino.reporting").joinpath("words.toml").read_text("utf-8")
 )
-
-NOISE_TEXTS: Mapping[str, str] = {
-    "labels": "Each label is randomized first; everything after that is learned from randomized "
-    "labels only.",
-    "estimate": "A trusted curator reads the raw judgments and releases a noisy estimate.",
-    "draws": "The estimate is never released; each sampled action carries the noise and spends.",
-    "per-update": "Noise is added to each update of the policy, one batch at a time.",
-}
-
-METRICS_NOTES: Mapping[str, str] = {
-    "labels": "Every metric below is computed from randomized labels, debiased, and on pairs that "
-    "were held out from the fit. That costs no further privacy; it makes the intervals wider.",
-    "other": "Every metric below is a release of its own, or computed from what was already "
-    "released. Whatever would have cost more privacy is not shown.",
-}
-
-_QUESTIONS = {
-    "REPLACE_ONE": "between any two {values}",
-    "ADD_OR_REMOVE_ONE": "that {one} in the data at all",
-    "REPLACE_SPECIAL": "that {one} used, and not replaced by {empty}",
-}
+"""Sentences that are the same in every report, by where they stand."""
+SAID: Mapping[str, str] = WORDS["said"]
+SIMULATED = SAID["simulated"]
+NOISE_TEXTS: Mapping[str, str] = WORDS["noise"]
+METRICS_NOTES: Mapping[str, str] = WORDS["metrics_notes"]
+_QUESTIONS: Mapping[str, str] = WORDS["questions"]
 _LABEL_SETS = "labels of a person"  # what a promise to a person is about where texts are public
-_UNITS = {
-    "label": {"values": "values of one label", "one": "one label was", "empty": "a fair coin"},
-    "record": {"values": "values of one record", "one": "one record was", "empty": "an empty one"},
-    "person": {
-        "values": "values of one person’s set of records",
-        "one": "all records of one person were",
-        "empty": "empty ones",
-    },
-    _LABEL_SETS: {
-        "values": "sets of labels of one person",
-        "one": "all labels of one person were",
-        "empty": "fair coins",
-    },
-}
-_TRUST = {
-    "local": "Nobody but the person saw the raw label: it was randomized before it left "
-    "the device.",
-    "central": "This machine saw the raw {seen}. The promise covers what was released, not what "
-    "this machine, or whoever holds the raw file, could look up.",
-}
-_TEXTS = "The prompts and the answers, word for word."
-_ORDER = "The order and the number of the records."
-_GAPS = {
-    "label": (_TEXTS, "That somebody took part, and who was asked what.", _ORDER),
-    _LABEL_SETS: (
-        _TEXTS,
-        "That somebody took part, who was asked what, and how many judgments each person gave.",
-        _ORDER,
-    ),
-    "record": ("That somebody took part, and with how many records.", _ORDER),
-}
-_SEVERAL = (
-    "Several {unit}s of one person together: the bound is about one {unit}. For m of them it "
-    "is weaker (m times ε when δ is 0)."
-)
-_CROWD = (
-    "What is true of the crowd. A pattern learned from everybody also says something about "
-    "people whose data were never used."
-)
+_UNITS: Mapping[str, Any] = WORDS["units"]
+_TRUST: Mapping[str, str] = WORDS["trust"]
+_GAPS: Mapping[str, Any] = WORDS["gaps"]
 _DUST = 1e-9  # share of a budget that rounding leaves
 
 
@@ -211,7 +161,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     gaps = _GAPS[_LABEL_SETS if label_sets else "record" if guarantee.hides_texts else "label"]
     if guarantee.hides_texts and guarantee.hides_counts:
         gaps = ()
-    several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
+    several = () if guarantee.unit == "person" else (SAID["several"].format(unit=guarantee.unit),)
     return {
         **guarantee.to_dict(),
         "epsilon": float_to_json(guarantee.epsilon),
@@ -234,7 +184,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         "trust_text": _TRUST[guarantee.trust].format(
             seen="records" if guarantee.hides_texts else "labels"
         ),
-        "unprotected": [*gaps, *several, _CROWD],
+        "unprotected": [*gaps, *several, SAID["crowd"]],
         "simulated": guarantee.simulated,
     }
 
@@ -309,39 +259,20 @@ def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
     }
 
 
-_ONE_SUM = (
-    "One sum over all labels, with noise. A linear reward needs to know no more of them, so "
-    "everything else is computed from it and costs nothing."
-)
-_SUMS_OF_BALLOTS = {
-    "borda": "One sum of ranks over all ballots, with noise: how high every candidate was placed, "
-    "added up.",
-    "comparisons": "One sum over all ballots, with noise: how often every item was before others, "
-    "and how many ballots compare two.",
-    "first-choice": "One sum of first choices over all ballots, with noise: what else a ballot "
-    "says is not read.",
-}
-_OF_BALLOTS = "It is all that was read of them, so everything else is computed from it for free."
-_BALLOT = "Is a whole ballot: its order, its ties, its length and whom it lists."
-_NOISE = "Gaussian, of standard deviation {} in every coordinate of the tilt."
-_RIDGE = "{}: part of the promise, chosen before any data were seen."
-_MOVES = (
-    "after a random linear term was added to the loss: the objective is tilted, and so its minimum "
-    "moves at random."
-)
+_SUMS_OF_BALLOTS: Mapping[str, str] = WORDS["sums_of_ballots"]
 _TILTED: Mapping[str, tuple[str, NumberRows]] = {
     "objective-perturbation": (
         "Weights that fit the records",
         (
-            ("Noise", "standard_deviation", plain, _NOISE),
+            ("Noise", "standard_deviation", plain, SAID["weight_noise"]),
             ("Bound", "bound", plain, "A record of a length above {} is shrunk to that length."),
-            ("Ridge", "ridge", plain, _RIDGE),
+            ("Ridge", "ridge", plain, SAID["ridge"]),
         ),
     ),
     "ranked-perturbation": (
         "Weights under which the ballots are likely,",
         (
-            ("Noise", "standard_deviation", plain, _NOISE),
+            ("Noise", "standard_deviation", plain, SAID["weight_noise"]),
             (
                 "Bound",
                 "bound",
@@ -349,26 +280,10 @@ _TILTED: Mapping[str, tuple[str, NumberRows]] = {
                 "Features of a candidate that are longer than {} are shrunk to it.",
             ),
             ("Candidates", "candidates", whole, "At most {} in one ballot: part of the promise."),
-            ("Ridge", "ridge", plain, _RIDGE),
+            ("Ridge", "ridge", plain, SAID["ridge"]),
         ),
     ),
 }
-_NOT_FREE = "is no function of what was released; --metrics-epsilon buys it."
-_PRIVATE = "Prompts, answers and labels are private, so every metric is a release:"
-_UNSCORED = "Rankings are not scored here: nothing was measured, and no metric can be bought."
-_FREE = (
-    "Log loss and calibration slope come from the one noised sum that was released. It is split "
-    "into two independent parts: a reward is fitted to one, and the other judges it. That costs no "
-    "further privacy. Held-out accuracy and win rate are no function of that sum, and were not "
-    "bought."
-)
-_UNREAD = (
-    "The judgments were read in pieces, from many files, and nothing is measured on those for "
-    "free: it would take very many more passes over them. A reward can be held against public "
-    "judgments in memory."
-)
-_UNREAD_SHORT = "Nothing is free on files that are read in pieces."
-_FOR_SALE = " --metrics-epsilon buys what held-out labels say."
 _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 
@@ -397,16 +312,22 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
         return None
     if name in _TILTED:
         what, numbers = _TILTED[name]
-        rows = [["What is released", f"{what} {_MOVES}"], *number_rows(numbers, told, "mechanism")]
+        rows = [
+            ["What is released", f"{what} {SAID['moves']}"],
+            *number_rows(numbers, told, "mechanism"),
+        ]
         if told.get("second_moment"):
             moves = _moves("One record more or less", told.get("second_moment_mu")).strip()
             rows.append(["Second moment", f"Released too, for confidence sets. {moves}"])
     elif is_noised_sum(name) and not hides_ballots(name):
-        rows = [["What is released", _ONE_SUM], *_sum_rows(told, guarantee, "label", "records")]
+        rows = [
+            ["What is released", SAID["one_sum"]],
+            *_sum_rows(told, guarantee, "label", "records"),
+        ]
     elif is_noised_sum(name):
         known = _SUMS_OF_BALLOTS.get(str(told.get("statistic")))
-        what = f"{known or 'One sum over all ballots, with noise.'} {_OF_BALLOTS}"
-        rows = [["A label here", _BALLOT], ["What is released", what]]
+        what = f"{known or 'One sum over all ballots, with noise.'} {SAID['all_of_ballots']}"
+        rows = [["A label here", SAID["whole_ballot"]], ["What is released", what]]
         rows += _sum_rows(told, guarantee, "ballot", "ballots")
     else:
         return None
@@ -461,11 +382,11 @@ def describe_metrics(result: Json, guarantee: Guarantee) -> str:
     """Return where the metrics of a curator's run come from, and what they cost."""
     bought, records = result.get("metrics"), guarantee.hides_texts
     if is_of_rankings(result):
-        return _UNSCORED
+        return SAID["unscored"]
     if _in_pieces(result) and bought is None:
-        return _UNREAD + ("" if records else _FOR_SALE)
+        return SAID["unread"] + ("" if records else SAID["for_sale"])
     if bought is None:
-        return "No metric was bought, and none is free." if records else _FREE
+        return "No metric was bought, and none is free." if records else SAID["free"]
     what = "All but the calibration slope was" if records else "Every metric below was"
     return (
         f"{what} bought: {_held_out(result, bought, guarantee)} were kept from the fit, and one "
@@ -493,22 +414,24 @@ def explain_missing(result: Json, guarantee: Guarantee) -> dict[str, str]:
     bought, records = result.get("metrics") is not None, guarantee.hides_texts
     slope = ("calibration_slope",)
     if is_of_rankings(result):
-        return dict.fromkeys((*_SOLD, *slope, "kl"), _UNSCORED)
+        return dict.fromkeys((*_SOLD, *slope, "kl"), SAID["unscored"])
     if _in_pieces(result) and not bought:
-        return dict.fromkeys((*_SOLD, *slope), _UNREAD_SHORT + ("" if records else _FOR_SALE))
+        return dict.fromkeys(
+            (*_SOLD, *slope), SAID["unread_short"] + ("" if records else SAID["for_sale"])
+        )
     if not records:
         told = dict.fromkeys(slope, "No finite slope fits what was released.")
         free = {
-            "accuracy": f"Held-out accuracy {_NOT_FREE}",
-            "win_rate": f"The win rate {_NOT_FREE}",
+            "accuracy": f"Held-out accuracy {SAID['not_free']}",
+            "win_rate": f"The win rate {SAID['not_free']}",
         }
         return told if bought else told | free
     sold = (
         "It was bought, and too few records are held out for it to stand out from the noise."
         if bought
-        else f"{_PRIVATE} --metrics-epsilon buys it, or --evaluate a public file."
+        else f"{SAID['private_records']} --metrics-epsilon buys it, or --evaluate a public file."
     )
     return dict.fromkeys(_SOLD, sold) | {
-        "calibration_slope": f"{_PRIVATE} this one cannot be bought.",
+        "calibration_slope": f"{SAID['private_records']} this one cannot be bought.",
         "kl": "It depends on prompts and answers, which are private.",
     }
