@@ -267,7 +267,7 @@ class Person:
 
 
 def stored_of(engine: Engine, study: Study, people: list[Person]) -> dict[str, Any]:
-    """Return what the database holds of each person by device: what was spent, and each answer."""
+    """Return the answers that the database holds of each person, by device and question."""
     digests = {digest_of_secret(study, "device", one.device): one.device for one in people}
     with reading(engine) as connection:  # one state, while others go on writing
         persons = connection.execute(select(PERSONS)).all()
@@ -278,7 +278,7 @@ def stored_of(engine: Engine, study: Study, people: list[Person]) -> dict[str, A
         found[row.person][row.question] = Answer(row.id, row.question, row.revision, row.answer)
     if sum(map(len, found.values())) != len(answers):
         raise SystemExit("A person has two answers to one question.")
-    return {digests[row.device]: (row.spent, found[row.id]) for row in persons}
+    return {digests[row.device]: found[row.id] for row in persons}
 
 
 def _acknowledge_first(writer: Any, jobs: list[Any]) -> None:

@@ -51,9 +51,9 @@ async def load(people: list[Person], *, pause: float) -> float:
 def refuse_lost(people: list[Person], stored: dict[str, Any], answers: int) -> None:
     """End the script if what is stored is not exactly what each person sent."""
     for person in people:
-        spent, found = stored[person.device]
+        found = stored[person.device]
         sent = {answer.question: answer for answer in person.acknowledged}
-        if person.refused or spent != answers or len(sent) != answers or found != sent:
+        if person.refused or len(sent) != answers or found != sent:
             raise SystemExit("An answer was lost, doubled, changed or refused.")
 
 

@@ -35,7 +35,9 @@ from sqlalchemy import (
     Engine,
     Executable,
     Row,
+    String,
     bindparam,
+    cast,
     delete,
     func,
     insert,
@@ -216,13 +218,10 @@ def _refuse_withdrawn(row: Row[Any]) -> None:
         raise Refusal(f"invitation-{end}")
 
 
-def invitation_of(
-    connection: Connection, study: Study, token: str, *, lock: bool = False
-) -> Row[Any]:
+def invitation_of(connection: Connection, study: Study, token: str) -> Row[Any]:
     """Return an invitation that can be used; refuse another one."""
     invited = INVITATIONS.c.token == digest_of_secret(study, "invitation", token)
-    query = select(INVITATIONS).where(invited)
-    row = connection.execute(query.with_for_update() if lock else query).first()
+    row = connection.execute(select(INVITATIONS).where(invited)).first()
     if row is None:
         raise Refusal("unknown-invitation")
     _refuse_withdrawn(row)
@@ -242,7 +241,7 @@ def open_invitation(
 ) -> Opened:
     """Return what a person is asked, and bind the invitation to the first device that opens it."""
     # Its memory of what it answered keeps a question from being answered by two coins.
-    row = invitation_of(connection, study, token, lock=True)
+    row = invitation_of(connection, study, token)
     digest = digest_of_secret(study, "device", device)
     public, name = row.parent == row.token, row.token
     if public:  # each device that joins has a row of its own
@@ -268,7 +267,7 @@ def open_invitation(
     # Where questions come with answers, nobody is asked any.
     questions = [] if study.feedback else chooser.choose(connection, (), study.most_at_once)
     person_id = _random.new_release_id() + _random.new_release_id()
-    values = {"id": person_id, "device": digest, "questions": json.dumps(questions), "spent": 0}
+    values = {"id": person_id, "device": digest, "questions": json.dumps(questions)}
     connection.execute(insert(PERSONS), values)
     if public:
         one = {"expires": row.expires, "revoked": False, "parent": row.token}
@@ -299,19 +298,36 @@ def _opened(connection: Connection, person: Row[Any], expires: int) -> Opened:
     return Opened(questions, expires, stored)
 
 
-# Statements of every submit are built once: that costs more than what they do.
-_PERSON: Final = (
-    select(PERSONS, INVITATIONS.c.expires, INVITATIONS.c.revoked)
-    .join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
-    .with_for_update()
-)
+class _Submitted(NamedTuple):
+    """One randomized answer as it arrived."""
+
+    id: str  # what the page calls it; the same answer is sent again under the same id
+    question: str  # which question it answers
+    revision: int  # 1, or more where a mind was changed and the study takes that
+    answer: int  # randomized: 1 for the first answer of two, or a yes, else 0; of a few, which one
+
+
+# Statements of every submit are built once: that costs more than what they do. What a person gave
+# comes with the person, as each statement is a way to the server and back. Nothing is locked:
+# `take_turn` lets one transaction write at a time.
+_NAMES: Final = ANSWERS.c.id + " " + ANSWERS.c.question + " "
+_GIVEN: Final = _NAMES + cast(ANSWERS.c.revision, String) + " " + cast(ANSWERS.c.answer, String)
+_PERSON: Final = select(
+    PERSONS,
+    INVITATIONS.c.expires,
+    INVITATIONS.c.revoked,
+    select(func.aggregate_strings(_GIVEN, ","))
+    .where(ANSWERS.c.person == PERSONS.c.id)
+    .scalar_subquery()
+    .label("given"),
+).join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
 _PERSONS: Final = {
     name: _PERSON.where(PERSONS.c[name] == bindparam("digest")) for name in ("device", "moving")
 }
 
 
 def _person_with(connection: Connection, **digest: str) -> Row[Any] | None:
-    """Return the person of a device or a code who may go on, locked until the transaction ends."""
+    """Return the person of a device or a code who may go on, with what they gave."""
     ((name, value),) = digest.items()
     row = connection.execute(_PERSONS[name], {"digest": value}).first()
     if row is not None:
@@ -637,15 +653,6 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _QUESTION: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
-class _Submitted(NamedTuple):
-    """One randomized answer as it arrived."""
-
-    id: str  # what the page calls it; the same answer is sent again under the same id
-    question: str  # which question it answers
-    revision: int  # 1, or more where a mind was changed and the study takes that
-    answer: int  # randomized: 1 for the first answer of two, or a yes, else 0; of a few, which one
-
-
 def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
     """Return the answers of a request."""
     keys = {"study", "answers"} | ({"questions"} if study.feedback else set())
@@ -689,9 +696,7 @@ def _is_answer(value: object) -> bool:
     )
 
 
-def _refusal(
-    study: Study, new: _Submitted, stored: Mapping[str, _Submitted], *, spent: int
-) -> str | None:
+def _refusal(study: Study, new: _Submitted, stored: Mapping[str, _Submitted]) -> str | None:
     """Return why an answer to a question is not stored; None if it is, or was before."""
     if any(old.id == new.id and old != new for old in stored.values()):
         return "id-reused"
@@ -704,20 +709,12 @@ def _refusal(
         "already-answered": new.revision == latest,
         "revision-skipped": new.revision > latest + 1,
         "changes-refused": latest > 0 and study.changes != "paid",
-        "cap-reached": spent >= study.most_labels,
+        "cap-reached": _spent(stored) >= study.most_labels,
     }
     return next((code for code, applies in reasons.items() if applies), None)
 
 
-_GIVEN: Final = select(*(ANSWERS.c[name] for name in _Submitted._fields)).where(
-    ANSWERS.c.person == bindparam("person")
-)
 _ADD: Final = insert(ANSWERS)
-_SPEND: Final = (
-    update(PERSONS)
-    .where(PERSONS.c.id == bindparam("person"))
-    .values(spent=bindparam("spending"), questions=bindparam("asking"))
-)
 
 
 def store(
@@ -733,15 +730,15 @@ def store(
     row = _person_with(connection, device=digest_of_secret(study, "device", device))
     if row is None:
         raise Refusal("unknown-device")
-    rows = connection.execute(_GIVEN, {"person": row.id})
-    given, spent = json.loads(row.questions), int(row.spent)
+    given = json.loads(row.questions)
     asked = {*given, *sent}
-    known = {one.question: one for one in map(_Submitted._make, rows)}
-    refused, before = [], _is_done(study, known, spent)
+    fields = [text.split(" ") for text in (row.given or "").split(",") if text]
+    known = {name: _Submitted(id_, name, int(k), int(y)) for id_, name, k, y in fields}
+    refused, before = [], _is_done(study, known)
     for answer in answers:
         code: str | None = "unknown-question"
         if answer.question in asked:
-            code = _refusal(study, answer, known, spent=spent)
+            code = _refusal(study, answer, known)
         old = known.get(answer.question)
         if code is not None:
             refused.append({"id": answer.id, "code": code, "message": REFUSALS[code].message})
@@ -757,32 +754,36 @@ def store(
                 if answer.question in sent:
                     _keep(connection, sent[answer.question])
             known[answer.question] = answer
-            spent += 1
     # Where questions are chosen as people answer, whoever has too few in hand gets more. They are
     # told again until they are answered: a reply may be lost.
     open_ones = [name for name in given if name not in known] if study.chooses else []
     wanted = min(AHEAD - len(open_ones), study.most_questions - len(given))
     more = chooser.choose(connection, given, wanted) if study.chooses and wanted > 0 else []
-    if spent != row.spent or more:
-        spending = {"spending": spent, "asking": json.dumps([*given, *more])}
-        connection.execute(_SPEND, {"person": row.id} | spending)
+    if more:
+        asking = update(PERSONS).where(PERSONS.c.id == row.id)
+        connection.execute(asking.values(questions=json.dumps([*given, *more])))
     without = {each["id"] for each in refused}
     stored = [answer.id for answer in answers if answer.id not in without]
     completion = None
-    if _is_done(study, known, spent):
+    if _is_done(study, known):
         completion = _completion(connection, study, device, before=before)
     return {
         "stored": stored,
         "refused": refused,
-        "spent": spent,
+        "spent": _spent(known),
         "questions": [*open_ones, *more],
         "completion": completion,
     }
 
 
-def _is_done(study: Study, given: Mapping[str, object], spent: int) -> bool:
+def _spent(given: Mapping[str, _Submitted]) -> int:
+    """Return how many labels a person gave: each change of mind was one more."""
+    return sum(one.revision for one in given.values())
+
+
+def _is_done(study: Study, given: Mapping[str, _Submitted]) -> bool:
     """Return whether a person has answered all that they are asked, or may."""
-    return len(given) >= study.most_questions or study.most_labels <= spent
+    return len(given) >= study.most_questions or study.most_labels <= _spent(given)
 
 
 def _completion(

@@ -89,10 +89,10 @@ PERSONS: Final = _table(
     Column("device", String(64), unique=True),
     Column("moving", String(64), unique=True),
     Column("questions", Text, nullable=False),
-    Column("spent", Integer, nullable=False),
 )
 """People: a random id, the digest of their device's secret and of the code by which they move to
-another one, what they are asked, what they gave."""
+another one, and what they are asked. What they spent is the sum of the revisions of their answers.
+"""
 
 ANSWERS: Final = _table(
     "sordino_answers",
@@ -150,6 +150,7 @@ _SQLITE: Final[dict[str, Any]] = {
     "pool_timeout": _SECONDS,
 }
 _POSTGRES: Final[dict[str, Any]] = {
+    "isolation_level": "READ COMMITTED",  # whoever waited for their turn sees what came before
     "connect_args": {
         "connect_timeout": _SECONDS,
         "options": f"-c statement_timeout={_SECONDS}s -c lock_timeout={_SECONDS}s",

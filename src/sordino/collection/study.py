@@ -43,6 +43,7 @@ from sordino.preferences.records import (
 )
 from sordino.privacy.guarantee import (
     ADAPTIVE_QUESTIONS,
+    DEVICE_PERSONS,
     REPLACE_ONE,
     Guarantee,
     Unit,
@@ -426,7 +427,8 @@ class Study:
         weak = weak_caveats([promise.epsilon], accepted=self.accept_weak, ways=ways)
         chosen = (ADAPTIVE_QUESTIONS,) if self.choose == "optimistic" else ()
         total = () if unit == "person" else ("person-total",)
-        return promise.with_caveats(*weak, *total, *chosen)
+        devices = (DEVICE_PERSONS,) if self.open else ()
+        return promise.with_caveats(*weak, *total, *chosen, *devices)
 
     @cached_property
     def terms(self) -> dict[str, Any]:

@@ -49,6 +49,7 @@ Trust = Literal["local", "central"]
 
 ADAPTIVE_QUESTIONS = "adaptive-questions"
 DECLARED_DISJOINT = "declared-disjoint"
+DEVICE_PERSONS = "device-persons"
 PUBLIC_OVERLAP = "public-overlap"
 WEAK_PROMISE = "weak-promise"
 
@@ -62,6 +63,8 @@ CAVEATS: Mapping[str, str] = {  # what every caveat means, in one sentence
     "randomized. That costs no privacy, but intervals for fixed questions do not hold.",
     DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
     "or slots only the largest counts. That was declared, and the ledger cannot check it.",
+    DEVICE_PERSONS: "A person is a device that joined by an open link. Somebody who answers on k "
+    "devices is protected with k times epsilon.",
     "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
     "treated as public.",
     "named-offered": "Which items a ballot names is treated as public: they count as what it was "

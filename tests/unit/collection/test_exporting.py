@@ -46,9 +46,7 @@ def fill(engine, study, persons, *, most=None):
     rows, people = [], []
     for index in range(persons):
         asked = [ids[(index + turn) % len(ids)] for turn in range(most)]
-        people.append(
-            {"id": person_id(index), "device": None, "questions": json.dumps(asked), "spent": most}
-        )
+        people.append({"id": person_id(index), "device": None, "questions": json.dumps(asked)})
         rows += [
             {
                 "person": person_id(index),

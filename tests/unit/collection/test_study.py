@@ -96,6 +96,11 @@ def test_the_promise_is_that_of_the_coin(file, epsilon):
     assert (label.unit, label.trust, label.caveats) == ("label", "local", ("person-total", *weak))
     assert (person.unit, person.trust) == ("person", "local")
     assert person.caveats == ("labels-only", *weak)
+    opened = replace(study, open=True)  # by any number of devices of one person
+    for unit in ("person", "label"):
+        assert opened.guarantee(unit).caveats == tuple(
+            sorted((*study.guarantee(unit).caveats, "device-persons"))
+        )
 
 
 def test_where_minds_may_change_the_promise_is_about_people(file):

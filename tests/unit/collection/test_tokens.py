@@ -181,7 +181,7 @@ COLUMNS = {
     "sordino_study": {"digest", "terms"},
     "sordino_questions": {"id", "asked", "content"},
     "sordino_invitations": {"token", "expires", "revoked", "person", "parent"},
-    "sordino_persons": {"id", "device", "questions", "spent", "moving"},
+    "sordino_persons": {"id", "device", "questions", "moving"},
     "sordino_answers": {"person", "question", "revision", "id", "answer"},
     "sordino_completions": {"code"},
 }

@@ -349,7 +349,7 @@ def test_as_many_passes_as_a_plan_says(tmp_path):
         reward = fit(release_labels(survey, noise, ledger=ledger, held_out=True), ball=4.0)
         sizes.clear()
         measure_labels(reward, survey, noise, ledger=ledger, temperature=1.0)
-        # Newton's method takes a step more for some noise: of 60 draws 56 took 18 passes, 4 took 19.
+        # Newton's method takes a step more for some noise: of 60 draws, 56 took 18 passes.
         assert METRICS_PASSES / 2 <= len(sizes) <= METRICS_PASSES + 3
         assert max(sizes) < 2000 < 8 * survey.divided()[1].counted / 3
 
