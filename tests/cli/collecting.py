@@ -32,7 +32,7 @@ def give(folder, *, persons):
         labels = [int("kind" in question.answers[0]) for question in asked]
         ids = json.dumps([question.id for question in asked])
         name = f"{person * 2654435761 % 2**32:032x}"
-        people.append({"id": name, "device": f"{person:064x}", "questions": ids, "spent": 5})
+        people.append({"id": name, "device": f"{person:064x}", "questions": ids})
         rows += [
             {
                 "person": name,

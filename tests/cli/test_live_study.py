@@ -52,7 +52,7 @@ def answer(file, first, last):
         bits = found.coin.release(better.astype(int), entropy=coins)
         name = f"{person:032x}"
         ids = json.dumps([one.id for one in asked])
-        people.append({"id": name, "device": f"{person:064x}", "questions": ids, "spent": 6})
+        people.append({"id": name, "device": f"{person:064x}", "questions": ids})
         rows += [
             {"person": name, "question": one.id, "revision": 1, "id": "", "answer": int(bit)}
             for one, bit in zip(asked, bits, strict=True)

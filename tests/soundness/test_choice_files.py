@@ -65,7 +65,7 @@ def fill(study, persons, *, best=0):
         own = [study.questions[(person + turn) % len(study.questions)] for turn in range(study.cap)]
         name = f"{person * 2654435761 % 2**32:032x}"
         ids = json.dumps([question.id for question in own])
-        people.append({"id": name, "device": None, "questions": ids, "spent": study.cap})
+        people.append({"id": name, "device": None, "questions": ids})
         for turn, question in enumerate(own):
             few = question.ask in {"choice", "ranking"}
             truth = question.names.index(NAMES[best]) if few and question.names else 0
