@@ -62,7 +62,7 @@ _EVIL = [
 # What is on the page of each text, and what there is that must never be.
 _LOOK = """
 async ({ texts, wanted }) => {
-  const { passage, excerpt } = await import("/page/elements.js");
+  const { passage, excerpt } = await import("/page/passage.js");
   const tags = "ARTICLE DIV SPAN P H2 H3 H4 H5 H6 UL OL LI BLOCKQUOTE HR TABLE THEAD TBODY TR TH "
     + "TD EM STRONG S BR CODE PRE IMG BUTTON";
   const names = "class dir start src alt data-language data-name tabindex role aria-label "

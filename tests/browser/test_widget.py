@@ -242,41 +242,6 @@ def test_a_mounted_page_is_kept_and_answered_under_its_path(site, visit, tmp_pat
         process.wait()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"viewport": {"width": 360, "height": 760}, "color_scheme": "dark"},
-     {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"}],
-    ids=["phone", "desktop"],
-)  # fmt: skip
-def test_the_frame_is_read_by_everybody_and_by_keys_only(chat, visit, options):
-    reason = "axe-playwright-python is not installed"
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason).Axe()
-    page = visit(**options).page
-    page.goto(chat.url)
-    frame = asked(page, "How do I make tea?")
-    page.focus("#text")
-    page.keyboard.press("Shift+Tab")  # the last thing in the frame
-    for state in ("ask", "explained", "pending", "done"):
-        if state == "explained":
-            page.keyboard.press("Enter")
-            frame.locator("h1").wait_for()
-            frame.locator(".primary").press("Enter")
-            frame.locator(".choices button").first.wait_for()
-        elif state == "pending":
-            frame.locator(".choices button").first.press("Enter")
-            frame.locator(".send:focus").wait_for()
-        elif state == "done":
-            page.keyboard.press("Enter")
-            frame.locator("p:has-text('Thank you'):visible").wait_for()
-        serious = [
-            (one["id"], [node["html"] for node in one["nodes"]])
-            for part in page.frames
-            for one in axe.run(part).response["violations"]
-            if one["impact"] in {"serious", "critical"}
-        ]
-        assert serious == [], state
-
-
 # ------------------------------------------------------------------------------------------------
 
 _HEAR = """
@@ -476,8 +441,8 @@ _CHOSEN = "  choice = way;\n"
 _LABEL = "  const [part, whole] = JUDGMENTS[choice];\n"
 _ID = "id: `${judgment[0]}${randomId().slice(1)}`"
 _TURN = "[whole - part, whole]"
-_NOTE = "memory.note({ id, ask, prompt, answers })"
-_LONGER = "memory.note({ id, ask, prompt: part ? prompt : `${prompt} `, answers })"
+_TEXTS = "const texts = { prompt, answers };"
+_LONGER = "const texts = { prompt: part ? prompt : `${prompt} `, answers };"
 _PAD = "  main.style.paddingBlockEnd = `${JUDGMENTS[way][0]}px`;\n"
 _EARLY = '  if (JUDGMENTS[way][0]) tell("height", { pixels: 99 });\n'
 _SAID = '  announce(say("feedback.done"));\n'
@@ -486,7 +451,7 @@ _LEAKS = {  # where it must be seen, and the change to a file of the page
     "told only of what is good": (["told"], (_TELL, '  if (part) tell("answered");\n')),
     "told before it is sent": (["told"], (_CHOSEN, _CHOSEN + _EARLY)),
     "in the height of the frame": (["documents"], (_CHOSEN, _CHOSEN + _PAD)),
-    "in the words that go along": (["sent"], (_NOTE, _LONGER)),
+    "in the words that go along": (["sent"], (_TEXTS, _LONGER)),
     "in the id": (["sent", "stores"], ("id: randomId()", _ID, "memory.js")),
     "kept beside the answer": (
         ["stores"],
@@ -593,6 +558,74 @@ def test_a_row_that_breaks_is_seen(chat, visit):
     assert _telling(chat, visit, "en-US", range(200, 400, 20), plant) != []
 
 
+_KEPT = """(name) => new Promise((resolve) => {
+  const opening = indexedDB.open(`sordino-${name}`);
+  opening.onsuccess = () => {
+    const names = ["answers", "queue", "questions"], reading = opening.result.transaction(names);
+    const all = names.map((store) => reading.objectStore(store).count());
+    reading.oncomplete = () => {
+      opening.result.close();
+      resolve(all.map(({ result }) => result));
+    };
+  };
+})"""
+
+
+def test_what_one_frame_answered_no_other_frame_or_tab_asks_or_keeps(chat, visit):
+    page = _played(visit, tick_seconds=3600)
+    page.goto(chat.url)
+    frames = [asked(page, "How do I make tea?") for _ in range(2)]
+    other = page.context.new_page()
+    other.goto(chat.url)
+    frames += [asked(other, "How do I make tea?"), asked(other, "How far is the moon?")]
+    frames[1].locator("button.down").click()  # chosen, and not sent
+    frames[2].locator(".how").click()
+    frames[2].locator("h1").wait_for()
+    press(frames[0], "up")
+    frames[1].locator("p:has-text('Thank you'):visible").wait_for()
+    assert not frames[1].locator("button.send:visible, .choices:visible").count()
+    assert "Thank you" in frames[1].locator("#announcer").inner_text()
+    frames[2].locator(".primary").click()
+    frames[2].locator("p:has-text('Thank you'):visible").wait_for()
+    frames[3].locator("button.up").wait_for()
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_frame_that_comes_too_late_leaves_no_texts_and_takes_none_away(chat, visit, settled):
+    blind = ("feedback.js", "const asking = () => ", "const asking = () => false && ")
+    page = _played(visit, blind, tick_seconds=1 if settled else 3600)
+    page.goto(chat.url)
+    one, late = (asked(page, "How do I make tea?") for _ in range(2))
+    press(one, "up")
+    kept = [1, 0, 0] if settled else [1, 1, 1]
+    name = _terms()["id"]
+    end = time.monotonic() + _PATIENCE
+    while page.frames[-1].evaluate(_KEPT, name) != kept and time.monotonic() < end:
+        page.wait_for_timeout(100)
+    press(late, "down")
+    page.wait_for_timeout(200)
+    assert page.frames[-1].evaluate(_KEPT, name) == kept
+
+
+def test_the_public_link_itself_asks_nothing(chat, visit):
+    """What waits in a frame it would send without its texts, and lose."""
+    page = visit().page
+    page.goto(f"{chat.service}/#{chat.token}")
+    page.locator("p:has-text('on other pages')").wait_for()
+    page.reload()
+    page.locator("p:has-text('on other pages')").wait_for()
+
+
+def test_a_frame_loads_no_reader_of_markdown(chat, visit):
+    page = visit().page
+    loaded = []
+    page.on("request", lambda request: loaded.append(request.url))
+    page.goto(chat.url)
+    asked(page, "How do I make tea?")
+    assert any(url.endswith("/elements.js") for url in loaded)
+    assert [url for url in loaded if "vendor" in url or "markdown" in url] == []
+
+
 def _given(chat, visit, plant=None):
     """Return how many of three questions are answered where the project pays for two."""
     page, pressed = _played(visit, plant, project={"name": "one", "epsilon": 2.0}), 0
@@ -639,3 +672,123 @@ def test_no_state_of_a_question_is_higher_than_another(chat, visit):
                     frame.locator("#main").evaluate("(node) => node.getBoundingClientRect().height")
                 )
             assert len(found) == 1, width
+
+
+_SIZES = {"phone": (360, 760), "desktop": (1200, 900), "zoomed": (320, 400)}  # 200 % of 640 by 800
+_FITS = """() => {
+  const whole = document.documentElement;
+  const cut = [...document.querySelectorAll("button, p")].filter((node) =>
+    node.checkVisibility({ visibilityProperty: true }) && node.scrollWidth > node.clientWidth + 1);
+  return innerWidth >= whole.scrollWidth && innerHeight >= whole.scrollHeight && cut.length === 0;
+}"""
+_MOVED = """(name) => new Promise((resolve) => {
+  const opening = indexedDB.open(`sordino-${name}`);
+  opening.onsuccess = () => {
+    const storing = opening.result.transaction("settings", "readwrite");
+    storing.objectStore("settings").put("moved", "moving");
+    storing.oncomplete = () => { opening.result.close(); resolve(); };
+  };
+})"""
+_KEEPS_NOTHING = "indexedDB.open = () => { throw new Error(); };"
+
+
+class Looks:
+    """Pictures of each state at every size, by day and by night, and what axe finds there."""
+
+    def __init__(self, page, folder):
+        reason = "axe-playwright-python is not installed"
+        self.axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason).Axe()
+        self.page, self.folder = page, folder
+
+    def at(self, state):
+        page, serious = self.page, []
+        for light in ("light", "dark"):
+            page.emulate_media(color_scheme=light)
+            for size, (width, height) in _SIZES.items():
+                page.set_viewport_size({"width": width, "height": height})
+                for part in page.frames:
+                    if part.parent_frame:
+                        part.wait_for_function(_FITS)
+                assert page.evaluate("innerWidth >= document.documentElement.scrollWidth"), state
+                shot = self.folder / f"{state}, {size}, {light}.png"
+                page.locator("sordino-feedback").last.screenshot(path=shot)
+            found = self.axe.run(page.frames[-1]).response["violations"]
+            serious += [
+                (one["id"], [node["html"] for node in one["nodes"]])
+                for one in found
+                if one["impact"] in {"serious", "critical"}
+            ]
+        assert serious == [], state
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "labels"),
+    [("How do I make tea?", "up", 3), ("Two answers about bread, please", "first", 4)],
+    ids=["thumb", "pair"],
+)
+def test_every_state_of_a_question_is_read_by_everybody_and_by_keys_only(
+    chat, visit, tmp_path, text, first, labels
+):
+    page = _played(visit, cap=1)
+    looks = Looks(page, tmp_path)
+    page.goto(chat.url)
+    frame = asked(page, text)
+    assert frame.locator(".choices button").count() == labels
+    looks.at("asked")
+    page.focus("#text")
+    page.keyboard.press("Shift+Tab")  # the last thing in the frame
+    page.keyboard.press("Enter")
+    frame.locator("h1:focus").wait_for()
+    looks.at("explained")
+    frame.locator(".primary").press("Enter")
+    frame.locator(".how:focus").wait_for()
+    for _ in range(labels):  # back to the first of the buttons
+        page.keyboard.press("Shift+Tab")
+    while not frame.locator(f".choices button.{first}:focus").count():
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    frame.locator(".send:focus").wait_for()
+    looks.at("chosen")
+    page.keyboard.press("Escape")
+    frame.locator(".choices button:focus").press("Enter")
+    frame.locator(".send:focus").wait_for()
+    page.keyboard.press("Enter")
+    frame.locator("p:has-text('Thank you'):visible").wait_for()
+    looks.at("sent")
+
+
+def test_every_reason_why_nothing_is_asked_is_read_by_everybody(chat, visit, tmp_path):
+    page = _played(visit, cap=1)
+    looks = Looks(page, tmp_path)
+    page.goto(chat.url)
+    frame = asked(page, "How do I make tea?")
+    page.evaluate("document.querySelector('sordino-feedback').answers = ['']")
+    frame.locator("p:has-text('nothing here that could be judged')").wait_for()
+    looks.at("no question")
+    page.evaluate("document.querySelector('sordino-feedback').answers = ['Tea.']")
+    press(frame, "up")
+    page.evaluate("document.querySelector('sordino-feedback').answers = ['Other tea.']")
+    frame.locator("p:has-text('used all your answers')").wait_for()
+    looks.at("all answers used")
+    page.frames[-1].evaluate(_MOVED, _terms()["id"])
+    page.evaluate("document.querySelector('sordino-feedback').answers = ['No tea.']")
+    frame.locator("p:has-text('has moved to another device')").wait_for()
+    looks.at("moved")
+    full = {"status": 403, "json": {"error": {"code": "study-full", "message": ""}}}
+    for state, words in (
+        ("budget spent", "budget that this device keeps"),
+        ("refused", "has as many people as it takes"),
+        ("offline", "Please check your connection"),
+        ("keeps nothing", "does not let the page keep anything"),
+    ):
+        page = _played(visit, project={"name": "one", "epsilon": 0.5})
+        if state == "refused":
+            page.context.route("**/api/preview", lambda route: route.fulfill(**full))
+        elif state == "offline":
+            page.context.route("**/api/*", lambda route: route.abort())
+        elif state == "keeps nothing":
+            page.add_init_script(_KEEPS_NOTHING)
+        page.goto(chat.url)
+        page.click("#ask button")
+        frame_of(page).locator(f"p:has-text('{words}')").wait_for()
+        Looks(page, tmp_path).at(state)

@@ -5,7 +5,8 @@
  * stays in this file's memory and is gone when the page is loaded again.
  */
 
-import { announce, bar, button, element, heading, show } from "./elements.js";
+import { announce, bar, button, element, heading } from "./elements.js";
+import { show } from "./passage.js";
 import { ask, reach } from "./service.js";
 import { languages } from "./status.js";
 import { loadTexts, percent, say, speak, trouble } from "./texts.js";

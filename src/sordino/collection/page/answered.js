@@ -1,6 +1,7 @@
 /** The list of answered questions and the last page. Neither knows what was answered. */
 
-import { button, element, excerpt, heading } from "./elements.js";
+import { button, element, heading } from "./elements.js";
+import { excerpt } from "./passage.js";
 import { answersLeft } from "./terms.js";
 import { say, trouble } from "./texts.js";
 

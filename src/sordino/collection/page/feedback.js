@@ -33,10 +33,12 @@ let terms = null;
 let sender = null;
 let wallet = null; // of this device on this site, where the study belongs to a project
 let heard = null; // what the page around sent last
+let posed = null; // what is about to be asked
 let asked = null; // { id, ask, prompt, answers, turned, order }
 let choice = null;
 let layers = null; // by name, one above the other
 let failed = null;
+let others = null; // frames of this study on this device
 
 /** Tell the page around one of three things. */
 function tell(what, more = {}) {
@@ -49,8 +51,10 @@ async function start() {
   try {
     const begun = await begin();
     if (!begun) return;
-    sender = new Sender(memory, terms, await memory.secret(), refresh, join);
+    sender = new Sender(memory, terms, await memory.secret(), look, join);
     sender.start(await memory.phase());
+    others = new BroadcastChannel(`sordino-${terms.id}`);
+    others.addEventListener("message", look);
   } catch (error) {
     return refuse(error.code ?? "storage");
   }
@@ -144,17 +148,39 @@ function fits({ prompt, answers }) {
 
 /** Show a question: the buttons, or that it was answered here, or why nothing more is taken. */
 async function pose(question) {
-  const given = (await memory.progress()).given;
+  posed = question;
+  const now = await standing(question);
+  if (posed !== question) return; // another one came meanwhile
   const ways = [...ASKED[question.ask], ...(terms.ties && question.ask === "pair" ? ["tie"] : []), ...(terms.skips ? ["skip"] : [])];
   const again = asked?.id === question.id;
   asked = { ...question, ways: again ? asked.ways : randomOrder(ways.length).map((place) => ways[place]) };
   choice = null;
   draw();
-  if (given.some((one) => one.question === question.id)) reveal("done");
-  else if (closed()) refuse(closed());
-  else if (answersLeft(terms, given.length) === 0) refuse("cap-reached");
-  else if (wallet !== null && !(await wallet.affords(terms))) refuse("wallet-empty");
-  else reveal("ask");
+  if (now === "ask" || now === "done") reveal(now);
+  else refuse(now);
+}
+
+/** Return how a question stands on this device: "ask", "done", or the code of why it is not asked. */
+async function standing({ id }) {
+  const { given, moving } = await memory.progress();
+  if (given.some(({ question }) => question === id)) return "done";
+  const against = closed() ?? moving;
+  if (against !== null) return against;
+  if (answersLeft(terms, given.length) === 0) return "cap-reached";
+  return wallet !== null && !(await wallet.affords(terms)) ? "wallet-empty" : "ask";
+}
+
+/** Look again: another frame may have answered, and the service may take nothing more. */
+async function look() {
+  const question = asked;
+  const asking = () => failed === null && question !== null && asked === question && layers.done.inert;
+  const now = asking() ? await standing(question).catch(() => "ask") : "ask";
+  if (now === "ask" || !asking()) return;
+  if (now !== "done") return refuse(now);
+  if (main.className === "explaining") return; // it is read in peace, and leads back to this
+  if (choice !== null) announce(say("feedback.done")); // in place of what was chosen
+  choice = null;
+  reveal("done");
 }
 
 /** Return the code of why the service takes nothing more, or null. */
@@ -220,12 +246,13 @@ async function send() {
   reveal("done"); // a second click must not answer twice
   announce(say("feedback.done"));
   try {
-    await memory.note({ id, ask, prompt, answers });
-    const outcome = await release(memory, wallet, { question: id, ask, revision: 1, judgment }, terms);
-    if (["cap-reached", "wallet-empty"].includes(outcome)) return refuse(outcome);
+    const texts = { prompt, answers };
+    const outcome = await release(memory, wallet, { question: id, ask, revision: 1, judgment, texts }, terms);
+    if (!["released", "already"].includes(outcome)) return refuse(outcome);
   } catch {
     return refuse("storage"); // nothing was kept, so nothing will be sent
   }
+  others.postMessage("answered"); // which one they see for themselves
   tell("answered");
 }
 
@@ -240,20 +267,17 @@ function explain() {
 async function back() {
   await pose(asked);
   if (failed !== null) return;
-  main.querySelector(".how").focus();
+  main.querySelector(".how")?.focus();
 }
 
 /** Say why nothing is asked here. */
 function refuse(code) {
   failed = code;
+  choice = null;
+  announce(document.hasFocus() ? trouble(code) : ""); // in place of what was chosen
   main.className = "";
   main.replaceChildren(element("p", { class: "note", text: trouble(code) }));
   return null;
-}
-
-/** After a tick: where the service takes nothing more, say so. */
-async function refresh() {
-  if (closed() && failed === null && asked !== null && layers.done.inert) refuse(closed());
 }
 
 addEventListener("keydown", (event) => {
@@ -261,6 +285,7 @@ addEventListener("keydown", (event) => {
   if (event.repeat && event.key === "Enter") event.preventDefault();
   if (event.key === "Escape" && choice !== null) undo();
 });
+addEventListener("pageshow", look); // of a page that was put aside
 addEventListener("pagehide", () => choice !== null && undo()); // nothing is left in a page put aside
 
 start();

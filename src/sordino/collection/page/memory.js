@@ -195,13 +195,15 @@ export class Memory {
    * cannot both toss a coin for one question.
    *
    * @param {object} asked - `question` (its id), `ask`, `revision`, and the judgment: a share, or
-   *     where the best of a few is asked for its place.
+   *     where the best of a few is asked for its place. Where the service does not have the question
+   *     yet, `texts` are kept until the answer is settled: only with a coin, or they would stay.
    * @param {object} terms - Of the study: its coin, its die and its cap.
    * @returns {Promise<string>} "released", or why nothing was drawn: "already", "cap-reached",
    *     "moving" or "moved".
    */
-  release({ question, ask, revision, judgment }, { threshold, die, cap }) {
-    return this.#within(["settings", "answers", "queue"], "readwrite", async ({ settings, answers, queue }) => {
+  release({ question, ask, revision, judgment, texts }, { threshold, die, cap }) {
+    const names = ["settings", "answers", "queue", "questions"];
+    return this.#within(names, "readwrite", async ({ settings, answers, queue, questions }) => {
       const against = await hindrance(settings, answers, [question, revision], cap);
       if (against !== null) return against;
       const answer = ["choice", "ranking"].includes(ask)
@@ -210,6 +212,7 @@ export class Memory {
       const record = { id: randomId(), question, revision, answer };
       answers.add(record);
       queue.add(record);
+      if (texts) questions.put({ id: question, ask, ...texts, place: question });
       return "released";
     });
   }
@@ -241,12 +244,6 @@ export class Memory {
     return this.#within(["settings"], "readwrite", async ({ settings }) => {
       if ((await done(settings.get("moving"))) === "moving") settings.delete("moving");
     });
-  }
-
-  /** Keep a question that the service does not have yet, until its answer is settled. */
-  note(question) {
-    const placed = { ...question, place: question.id };
-    return this.#within(["questions"], "readwrite", ({ questions }) => done(questions.put(placed)));
   }
 
   /** Return the questions of answers, as they were kept. */

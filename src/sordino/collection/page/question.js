@@ -5,8 +5,9 @@
  * storage, no address, no log. It is gone when it is undone, sent, or the page is closed.
  */
 
-import { announce, button, element, heading, passage } from "./elements.js";
+import { announce, button, element, heading } from "./elements.js";
 import { kindOf } from "./kinds.js";
+import { passage } from "./passage.js";
 import { say, speaker } from "./texts.js";
 
 /** A question on the page. */

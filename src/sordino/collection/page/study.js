@@ -5,11 +5,12 @@
 
 import { answeredList, lastPage, restate } from "./answered.js";
 import { wellNamed } from "./canonical.js";
-import { announce, button, element, heading, readAsMarkdown, show } from "./elements.js";
+import { announce, button, element, heading } from "./elements.js";
 import { explanation } from "./explanation.js";
 import { openMemory, whichStudy } from "./memory.js";
 import { keepPage } from "./offline.js";
 import { codeForm, codeOf, Mover } from "./moving.js";
+import { readAsMarkdown, show } from "./passage.js";
 import { banner, isPreview, Preview } from "./preview.js";
 import { QuestionView } from "./question.js";
 import { CLOSED, Sender } from "./sending.js";
@@ -101,7 +102,7 @@ async function opened(token, kept, name) {
 
 /** Show a study that was opened. */
 async function enter(study) {
-  const wrong = wrongTerms(study.terms);
+  const wrong = study.terms.feedback && !isPreview ? "feedback" : wrongTerms(study.terms);
   if (wrong) return refuse(wrong);
   state = { ...study, progress: await memory.progress(), poor: false, projects: [] };
   if (study.terms.project) {
@@ -128,7 +129,7 @@ function refuse(code) {
   at("bar").replaceChildren(...banner(), element("p", { class: "name", text: say("page.name") }), languages(chooseLanguage));
   document.title = say("error.title");
   const ways = [button(say("error.again"), () => location.reload(), { class: "quiet" })];
-  if (resumable && !code.startsWith("terms-")) ways.push(button(say("error.resume"), resume, { class: "quiet" }));
+  if (resumable && !code.startsWith("terms-") && code !== "feedback") ways.push(button(say("error.resume"), resume, { class: "quiet" }));
   show(at("main"), heading(say("error.title")), element("p", { class: "lead", text: trouble(code) }),
     element("div", { class: "actions" }, ...ways),
     ...(["no-invitation", "unknown-code"].includes(code) && isSecureContext ? [codeForm()] : []));

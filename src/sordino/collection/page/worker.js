@@ -21,6 +21,7 @@ const FILES = [
   "page/memory.js",
   "page/offline.js",
   "page/moving.js",
+  "page/passage.js",
   "page/preview.js",
   "page/question.js",
   "page/randomize.js",
