@@ -245,6 +245,7 @@ def main() -> int:
     folder = (asked.out or Path("runs") / f"reproduce-{asked.paper}").resolve()
     folder.mkdir(parents=True, exist_ok=True)
     told = []
+    print("The studies are run anew, which takes minutes for most of them.", flush=True)
     for name in dict.fromkeys(wanted):
         print(f"{name}: {known[name]['title']} ...", flush=True)
         told.append(run(name, known[name], fields, folder))

@@ -1,4 +1,4 @@
-"""Learn from human preferences so that no single judgment can be read out of what is released.
+"""Learn from human preferences, and bound what is told about any one judgment.
 
 The public names, in the order of the data flow, are those of the stub beside this file; each is
 imported when it is first used, so that ``import sordino`` costs next to nothing.

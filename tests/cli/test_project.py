@@ -107,7 +107,8 @@ def test_a_project_is_made_once_and_found_from_inside(project, monkeypatch):
     (project / "deep/down").mkdir(parents=True)
     assert project.run("init", "deep/down").code == 2
     assert project.run("ledger", "show").code == 0
-    assert project.run("budget", "set", "label", 3).code == 0
+    said = project.run("budget", "set", "label", 3)
+    assert (said.code, f" {LEDGER}" in said.out) == (0, True), said.out
     monkeypatch.chdir(project / "deep/down")
     project.write("deep/down/in.jsonl", rows_of(N))
     said = project.run("privatize", "in.jsonl", "--epsilon", 1, "--out", "out.jsonl")

@@ -110,7 +110,7 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     cls=_OnDemand,
     name="sordino",
-    help="Learn from human preferences so that no single judgment can be read out.",
+    help="Learn from human preferences, and bound what is told about any one judgment.",
     epilog="Exit codes: 2 usage, 3 budget, 4 bad data, 5 an audit refuted the claim, 6 an audit "
     "cannot tell, 7 file system, 8 ledger damaged or of another data set, 9 a policy is "
     "not met, 130 interrupted, 143 terminated.",
@@ -130,7 +130,7 @@ def _version(value: bool) -> None:
 def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
 ) -> None:
-    """Learn from human preferences so that no single judgment can be read out."""
+    """Learn from human preferences, and bound what is told about any one judgment."""
 
 
 S = TypeVar("S")

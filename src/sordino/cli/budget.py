@@ -47,7 +47,8 @@ class _SetBudget(Json):
 @command(budget, _SetBudget, name="set")
 def _set(settings: _SetBudget) -> None:
     """Set the limit on what all releases may spend of one unit; the ledger records it."""
-    unit, path = settings.unit.whose, settings.ledger or ledger_path(Path.cwd())
+    unit, here = settings.unit.whose, Path.cwd()
+    path = settings.ledger or ledger_path(here)
     known = Ledger(path, Ledger.read(path).rows, settings.data) if path.exists() else None
     before = None if known is None else known.budgets.get(unit)
     if unit == "person" and settings.data is not None:
@@ -69,7 +70,7 @@ def _set(settings: _SetBudget) -> None:
         ledger.change_budget(limit)
     accounts, now = ledger.accounts(), ledger.budget.to_dict()
     rows = {
-        "ledger": str(path),
+        "ledger": str(path.relative_to(here) if path.is_relative_to(here) else path),
         "before": "none" if before is None else describe_promise(before.to_dict()),
         "now": describe_promise(now),
         **{f"one {name}": str(held) for name, held in accounts.items()},

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -124,7 +125,7 @@ class Aligned(Outcome):
         (2,)
     """
 
-    @property
+    @cached_property
     def reward(self) -> RewardModel:
         """Return the private reward, of which all use is free.
 
