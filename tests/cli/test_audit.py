@@ -10,7 +10,7 @@ from tests.apart import apart
 
 import sordino
 from sordino import cli
-from sordino.auditing.findings import NEEDS
+from sordino.auditing.findings import ATTACKS
 from sordino.auditing.releases import leaks
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
@@ -320,7 +320,7 @@ def test_a_release_has_the_right_end(releases, name):
              for one in said.value["findings"]]  # fmt: skip
     assert ranks == sorted(ranks)
     for one in said.value["findings"]:
-        assert one["needs"] == NEEDS[one["attack"]]
+        assert one["needs"] == ATTACKS[one["attack"]]["needs"]
         assert one["ran"] == (one["outcome"] != "skipped")
     shown = releases.run(*words).out
     assert {"refuted": "REFUTED by", "cannot tell": "CANNOT TELL"}.get(verdict, verdict) in shown

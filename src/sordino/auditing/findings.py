@@ -7,8 +7,10 @@ found; or it cannot tell, and says what is missing. It never proves a claim.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -31,37 +33,11 @@ POWER: Final = 0.95
 """How often a loss that "would have been found" is refuted, at least."""
 
 RAW: Final = "the raw file"
-_FILE, _RAW_IDS = "the file", f"{RAW} and person ids"
-_MANIFEST, _LEDGER, _TRAINER = "the manifest", "the run's ledger", "the trainer and its model"
 
-NEEDS: Final[Mapping[str, str]] = {
-    "raw-schema": _FILE,
-    "seed": "the file; of published seeds, its manifest",
-    **dict.fromkeys(("position", "id-hash"), "the file; to measure, the raw file"),
-    **dict.fromkeys(
-        ("flip-rate", "label-flips", "block-flips", "stratum-flips", "neighbor-flips"), RAW
-    ),
-    **dict.fromkeys(("exact-flips", "row-order", "column", "time", "join"), RAW),
-    **dict.fromkeys(("shared-coin", "person-coin", "reused-coin"), _RAW_IDS),
-    **dict.fromkeys(("constant-truth", "content", "repeats"), _FILE),
-    "shared-answers": "person ids",
-    "releases": "a folder of files",
-    "surroundings": "the folder of the file",
-    "manifest": _MANIFEST,
-    "distinguishing-game": "the mechanism",
-    **dict.fromkeys(("worst-canary", "partners", "noise", "sampler", "gradients"), _TRAINER),
-    **dict.fromkeys(("one-run-steps", "one-run-weights"), "canaries, and a run that is paid for"),
-    "preference-ratio": "canaries, and the weights",
-    "canary-control": "a reference that has not seen the canaries",
-    "texts-read": "the records",
-    "claim": "a manifest; of a run, its ledger",
-    **dict.fromkeys(("chain", "head", "entries", "totals", "caveats", "mechanism"), _LEDGER),
-    "budget": _LEDGER,
-    "digests": "the files of the run",
-    "report": "the page of the run",
-    "strays": "the folder of the run",
-}
-"""What each attack needs in order to run."""
+ATTACKS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+    Path(__file__).with_name("attacks.toml").read_text("utf-8")
+)
+"""Of every attack its title, one sentence on what is tried, and what it needs in order to run."""
 
 
 def largest_unnoticed(claimed: float) -> float:
@@ -150,7 +126,7 @@ class Finding:
     @property
     def needs(self) -> str:
         """Return what the attack needs in order to run; empty if nobody has said."""
-        return NEEDS.get(self.attack, "")
+        return ATTACKS.get(self.attack, {}).get("needs", "")
 
     @property
     def ran(self) -> bool:
@@ -160,7 +136,7 @@ class Finding:
     @classmethod
     def skipped(cls, attack: str, summary: str = "") -> Finding:
         """Return that an attack could not be tried; without a summary, for what it needs."""
-        lacking = f"It needs {NEEDS.get(attack, 'more than there is')}."
+        lacking = f"It needs {ATTACKS.get(attack, {}).get('needs', 'more than there is')}."
         return cls(attack=attack, outcome="skipped", summary=summary or lacking)
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field
@@ -31,39 +32,9 @@ from sordino.runs.settings import Declared, Spending, declared, flag_of
 if TYPE_CHECKING:
     from sordino.runs.run import Run
 
-COMMANDS = {
-    "align": "Learn a private reward and policy from judgments, with ledger and report.",
-    "audit": "Try to break a promise. Exit code 5: it is refuted; 0: it is not, which is no proof.",
-    "bandit": "Draw arms from a private policy of logged pulls; the randomness of the draws is the "
-    "noise.",
-    "budget": "Set how much may be spent on a label, a record or a person.",
-    "check": "Hold a policy against everything that a project released. Exit code 9: it is not "
-    "met.",
-    "choose": "Draw one answer for every prompt, with its probability unless that is withheld.",
-    "collect": "Ask people which of two answers is better; needs the extra 'collect'.",
-    "demo": "Make a report of simulated people in a new folder, from nothing.",
-    "estimate": "Foresee accuracy and cost from public numbers only; no data are read, nothing is "
-    "spent.",
-    "fit": "Fit a reward on answers that are randomized already.",
-    "init": "Make a folder a project: everything released in it counts on one ledger.",
-    "inspect": "Say what data are, how they are understood, and what to type next. Nothing is "
-    "spent.",
-    "language": "Train language models on randomized preferences; needs the extra 'language'.",
-    "ledger": "Show and verify the record of what was spent.",
-    "online": "Learn a reward round by round, from randomized answers that decide what is asked "
-    "next.",
-    "optimize": "Improve a policy batch by batch, each update private; with ledger, resume and "
-    "report.",
-    "plan": "Plan by compared trajectories or a released reward, pessimistically, with a "
-    "certificate.",
-    "privatize": "Randomize every label once, and write answers with a manifest that says how.",
-    "rank": "Rate and rank what was voted on, privately, with intervals, ledger and report.",
-    "report": "Write the report of a run again, with its ledger as it stands now.",
-    "reproduce": "Run again what the documents show, smaller, and compare.",
-    "simulate": "Generate judgments of simulated people.",
-    "synthesize": "Label public prompts and answers by a released reward; written as a data set of "
-    "the Hub.",
-}
+COMMANDS: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("commands.toml").read_text("utf-8")
+)
 """Every command, and what the list of commands says of it."""
 
 _RUNS = {

@@ -6,6 +6,7 @@ marker words; people follow it with Bradley–Terry noise. No person and no text
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,32 +70,7 @@ class TrueReward:
         raise DataError(f"{problem}: field 'weights' must map words to numbers.")
 
 
-_TOPICS = (
-    "repot a fern", "sharpen a kitchen knife", "write a cover letter", "learn the cello",
-    "plan a week of dinners", "fix a dripping tap", "train for a long run", "read a city map",
-    "keep bees on a roof", "restore an old chair", "name a small cat", "bake rye bread",
-    "grow tomatoes indoors", "record a podcast", "save for a journey", "mend a woolen coat",
-)  # fmt: skip
-_ASKS = (
-    "How do I {}?", "What is the easiest way to {}?", "Can you help me {}?",
-    "I have never tried to {}. Where do I start?", "Is it hard to {}?",
-)  # fmt: skip
-_SENTENCES = (
-    "First gather what you need, then work through it slowly.",
-    "Begin with the first small part, then check it before the next.",
-    "Start on a quiet day, then repeat the step until it feels easy.",
-    "For example, a friend of mine set aside one hour each evening.",
-    "A good example is to practice on something that you can spare.",
-    "It is a lovely thing to want to learn.",
-    "You will enjoy this more than you expect, and lovely results come early.",
-    "People have done this for a very long time.",
-    "There are several ways, and most of them work.",
-    "The tools are not expensive.",
-    "Perhaps it depends, maybe on many things.",
-    "Maybe that works, perhaps it does not.",
-    "Sorry, that is not something to discuss here.",
-    "Sorry, there is nothing useful to add.",
-)
+_SAID = tomllib.loads(Path(__file__).with_name("answers.toml").read_text("utf-8"))
 _MARKERS: dict[str, float] = {
     "first": 0.5, "then": 0.4, "example": 0.6, "lovely": 0.3, "perhaps": -0.25, "maybe": -0.15,
     "sorry": -1.1,
@@ -102,7 +78,7 @@ _MARKERS: dict[str, float] = {
 
 
 def _answer(topic: str, generator: np.random.Generator) -> str:
-    sentences = list(generator.choice(_SENTENCES, generator.integers(1, 5)))
+    sentences = list(generator.choice(_SAID["sentences"], generator.integers(1, 5)))
     minutes = generator.integers(5, 600)
     sentences.insert(0, f"To {topic} takes about {minutes} minutes of patience.")
     return " ".join(sentences)
@@ -134,8 +110,8 @@ def simulate_pairs(
 
     def rows() -> Iterator[dict[str, Any]]:
         for index in range(n):
-            topic = str(generator.choice(_TOPICS))
-            prompt = str(generator.choice(_ASKS)).format(topic)
+            topic = str(generator.choice(_SAID["topics"]))
+            prompt = str(generator.choice(_SAID["asks"])).format(topic)
             one = other = _answer(topic, generator)
             while other == one:
                 other = _answer(topic, generator)

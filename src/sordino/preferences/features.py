@@ -13,12 +13,14 @@ every machine, whatever other rows stand beside it.
 from __future__ import annotations
 
 import re
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial, reduce
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
@@ -42,17 +44,8 @@ _SPACED = bytes(
     for code in range(256)
 )
 
-_FLAGS = {  # small public lists of English words; `figure` marks words that start with a digit
-    "first": "i i'm i've i'd i'll im me my mine myself",
-    "you": "you you're you've you'd you'll your yours yourself",
-    "cannot": "can't cannot cant don't dont couldn't won't not am sorry afraid unable unsure",
-    "regret": "sorry unfortunately unable cannot apologize",
-    "hedge": "maybe perhaps might probably possibly could guess",
-    "asking": "what do are can could is did have which where how why who when does would",
-    "agreeing": "sure yes yeah here certainly absolutely great of okay ok",
-    "denying": "no nope never not",
-    "figure": "",
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("signals.toml").read_text("utf-8"))
+_FLAGS: dict[str, str] = _TABLE["words"]
 
 _BIT = {name: 1 << (32 + place) for place, name in enumerate(_FLAGS)}
 _END_BIT = 1 << 63  # a flag and not a number: a word could be made to have any number
@@ -179,36 +172,7 @@ def _hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
     return counts
 
 
-SIGNALS: dict[str, float] = {
-    "words, saturating at 20": 0.6,
-    "words, saturating at 60": 0.35,
-    "words, saturating at 150": 0.2,
-    "root of words": 0.3,
-    "commas": 0.3,
-    "share of questions": 0.2,
-    "shared words": 0.4,
-    "refusals": 0.1,
-    "sentences": 0.45,
-    "brevity": 0.25,
-    "questions only": 0.1,
-    "ends with a question": 0.25,
-    "speaks of itself": 0.15,
-    "opens with a question": 0.1,
-    "word length": 0.5,
-    "figures": 0.1,
-    "speaks to the reader": 0.2,
-    "cut off": 0.1,
-    "list items": 0.05,
-    "lines": 0.05,
-    "exclamations": 0.1,
-    "hedges": 0.1,
-    "opens by agreeing": 0.1,
-    "opens by denying": 0.0,
-    "links": 0.0,
-    "code": 0.0,
-    "asides": 0.0,
-    "colons": 0.05,
-}
+SIGNALS: dict[str, float] = _TABLE["typical"]
 """Each signal, most telling first, with the typical value that is subtracted: a public constant."""
 
 _TYPICAL = np.array(list(SIGNALS.values()))[:, None]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import enum
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, localcontext
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
@@ -58,37 +60,9 @@ WEAKEST_EPSILON: Final = 20.0
 LARGEST_DELTA: Final = 1e-3
 """From here on a δ is too large where nobody may know how many records or persons there are."""
 
-CAVEATS: Mapping[str, str] = {  # what every caveat means, in one sentence
-    ADAPTIVE_QUESTIONS: "Which questions were asked depends on earlier answers, as they were "
-    "randomized. That costs no privacy, but intervals for fixed questions do not hold.",
-    DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
-    "or slots only the largest counts. That was declared, and the ledger cannot check it.",
-    DEVICE_PERSONS: "A person is a device that joined by an open link. Somebody who answers on k "
-    "devices is protected with k times epsilon.",
-    "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
-    "treated as public.",
-    "named-offered": "Which items a ballot names is treated as public: they count as what it was "
-    "offered. How it orders them is protected.",
-    "person-group": "Epsilon and delta are for one label or record. A person who gave m of them is "
-    "protected with m times epsilon at most, and with more than m times delta.",
-    "person-total": "Epsilon is per label. A person who judged m different pairs is protected "
-    "with m times epsilon in total; the ledger records the largest such total.",
-    PUBLIC_OVERLAP: "A file that was declared public shares questions with the private one. These "
-    "were left out where it was used; if the rest of it is private too, the numbers tell of that.",
-    "randomized-at-ingestion": "Labels were randomized when this program read them: whoever ran "
-    "it, and whoever holds the raw file, saw the raw labels.",
-    "real-arithmetic": "The noise is floating-point noise; the proof is for real numbers.",
-    "repeats-not-linked": "A question occurs more than once and no person ids were given: every "
-    "record counts as a person of its own.",
-    "simulated": "Randomness came from a seed. Whoever knows the seed can undo the noise: for "
-    "study only, never for release.",
-    "texts-declared": "That the models which training started from, or asked, had not read these "
-    "records before is what the user declared; it was not checked.",
-    "timing": "How long the draw took depends on the data: whoever can time it learns more than "
-    "what was released.",
-    WEAK_PROMISE: "Epsilon is above 20, or delta is not below 1 in the number of units, so next to "
-    "nobody is protected. Whoever made the release accepted that.",
-}
+CAVEATS: Mapping[str, str] = tomllib.loads(
+    Path(__file__).with_name("caveats.toml").read_text("utf-8")
+)
 
 _CHANGES = {
     ("label", REPLACE_ONE): "one label is replaced by any other",

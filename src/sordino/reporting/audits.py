@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from sordino._version import __version__
-from sordino.auditing.findings import Audit, Detectable, Finding, Measurement
+from sordino.auditing.findings import ATTACKS, Audit, Detectable, Finding, Measurement
 from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, float_to_json, never_less, never_more
 
@@ -24,9 +24,6 @@ from .wording import (
     real,
     shortened,
 )
-
-ATTACKS: Mapping[str, str] = WORDS["attacks"]
-"""A title, and one sentence on what is tried; an attack that is not here goes by its name."""
 
 CONFIDENTIAL = "Computed from raw judgments: not for publication."
 
@@ -113,7 +110,7 @@ def _detects(detects: Detectable) -> str:
             f"Whatever the books hold above {symbol} = {loss} would have been found: they are "
             "compared exactly. Whether noise was drawn as they say is another question."
         )
-    title = ATTACKS.get(detects.attack, detects.attack).partition(": ")[0]
+    title = ATTACKS.get(detects.attack, {}).get("title", detects.attack)
     return (
         f"A loss of {symbol} = {loss}, or any larger one, would have been found in at least "
         f"{100 * detects.power:g} of 100 audits ({title}), where a true claim is refuted at most "
@@ -165,7 +162,8 @@ def _percent_at_most(share: float, digits: int) -> str:
 
 
 def _finding(found: Finding) -> dict[str, Any]:
-    title, _, tries = ATTACKS.get(found.attack, found.attack).partition(": ")
+    known = ATTACKS.get(found.attack, {})
+    title, tries = known.get("title", found.attack), known.get("tries", "")
     recovered = None if found.attack in _READS_NONE else real("recovered", found.recovered)
     chance = real("p_value", found.p_value)
     details = list(_flat("", found.details))

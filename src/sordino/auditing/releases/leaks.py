@@ -28,7 +28,7 @@ from scipy.special import expit
 
 from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
-from sordino.auditing.findings import NEEDS, RAW, Audit, Finding, Measurement, largest_unnoticed
+from sordino.auditing.findings import ATTACKS, RAW, Audit, Finding, Measurement, largest_unnoticed
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import DataError, UsageError
 from sordino.preferences.containers import Progress, read_table, separator
@@ -80,7 +80,9 @@ _SAME = 0.99  # share of rows in which undone coins and an order say the same
 _SCHEMA = "raw-schema"
 # What times tell is tried as a column's reading, and to join is no attack.
 _NEED_RAW = [
-    name for name, needs in NEEDS.items() if needs.startswith(RAW) and name not in {"time", "join"}
+    name
+    for name, told in ATTACKS.items()
+    if told["needs"].startswith(RAW) and name not in {"time", "join"}
 ]
 _OTHERS = ("seed", "position", "id-hash", "join", "repeats", "constant-truth", "manifest", "claim")
 _NO_MANIFEST = (
@@ -184,7 +186,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
         lacking = "There is nothing to try it on."
         for attack in _NEED_RAW:
             if attack not in {each.attack for each in evidence}:
-                nobody = NEEDS[attack] != RAW and released.persons is None
+                nobody = ATTACKS[attack]["needs"] != RAW and released.persons is None
                 findings.append(Finding.skipped(attack, "" if nobody else lacking))
         public = PublicKnowledge(released=released, covariates=covariates)
         refuting = [each for each, found in strongest if found.outcome == "refutes"]
