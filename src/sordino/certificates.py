@@ -241,7 +241,7 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
             "were never committed, so nothing can be certified."
         )
     spent = [row for row in entries if row.kind == "reserve"]
-    received = [_received(row) for row in entries if row.kind == "receive"]
+    received = [promise_of(row) for row in entries if row.kind == "receive"]
     apart = getattr(reward, "counted_apart", False) or any(
         row.scope != accounting.EVERYTHING for row in spent
     )
@@ -287,9 +287,3 @@ def _together(rows: Iterable[Row]) -> Counter[Any]:
         else:
             events[event_of(row)] += row.count
     return events + linked
-
-
-def _received(row: Row) -> Guarantee:
-    """Return what a file promised that arrived private."""
-    payload = json.loads(row.payload)
-    return Guarantee.from_dict(payload["promise"], payload["caveats"])

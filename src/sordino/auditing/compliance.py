@@ -213,10 +213,8 @@ class _View(NamedTuple):
         told, outcomes = [], defaultdict[str, set[str]](set)
         for row in ledger.rows:
             payload = json.loads(row.payload)
-            if row.kind == "reserve":
+            if row.kind in {"reserve", "receive"}:
                 told.append((row, promise_of(row)))
-            elif row.kind == "receive":
-                told.append((row, Guarantee.from_dict(payload["promise"], payload["caveats"])))
             if row.kind in {"commit", "repeat", "receive"}:
                 outcomes[row.release_id].add(payload["artifact"])
         return cls(data, ledger, told, dict(outcomes))

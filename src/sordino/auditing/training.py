@@ -1,24 +1,9 @@
 """An audit of a trainer on raw judgments before its first step: clipping, noise, sampling.
 
-It takes seconds on a small model, spends nothing, and looks at no judgment: every unit is made up.
-One step is played many times with a worst canary and without it. The sums are those of the
-trainer's own clipping, and the noise is added by its own code. What is stood in for is the data,
-the chance to be drawn (1) and the noise multiplier (1, so that mu = 1 is claimed): clipping and
-noise are what is measured, and not how they are accounted for. A sampler is asked whether it draws
-as its accountant counts: everybody alone, in every step anew.
-
-Units are made up: answers are tokens drawn at random, so that an audit with
-them tells nothing but how the trainer works. Three kinds are made:
-
-- a worst canary: one record or person that moves the sum of a step as far as it goes, also
-  where each answer of a pair is clipped alone;
-- :func:`person_canaries`: people with several pairs, or records, who are there or not;
-- :func:`label_canaries`: records that are there in any case, with one label or with the other.
-
-Last, one training run with many canaries: each is put in by a fair coin, and guessed afterwards by
-two attackers. One sees the weights before and after the run, and looks at how much better a canary
-fits. The other sees what a step releases, its noised gradient and the weights, and looks at how far
-every one of them points along the canary's gradient.
+The sums are those of the trainer's own clipping, and the noise is added by its own code. What is
+stood in for is the data (every unit is made up, of tokens drawn at random, so that an audit tells
+nothing but how the trainer works), the chance to be drawn (1) and the noise multiplier (1, so that
+mu = 1 is claimed). Attacks and their power: docs/auditing.md, "Training".
 """
 
 from __future__ import annotations

@@ -104,10 +104,13 @@ def event_of(row: Row) -> Event:
 
 
 def promise_of(row: Row) -> Guarantee:
-    """Return what one spending row promises, its size left open."""
-    caveats = json.loads(row.payload)["caveats"]
+    """Return what a row promises: of a spend without its size, else what arrived private."""
+    payload = json.loads(row.payload)
+    caveats = payload["caveats"]
     if not isinstance(caveats, list):
         raise TypeError(caveats)
+    if row.kind == "receive":
+        return Guarantee.from_dict(payload["promise"], caveats)
     terms = {name: getattr(row, name) for name in ("unit", "neighbors", "trust", "randomness")}
     return Guarantee.from_dict({"epsilon": math.inf, "delta": 0.0, **terms}, caveats)
 

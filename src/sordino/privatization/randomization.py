@@ -42,11 +42,6 @@ _Coin: TypeAlias = RandomizedResponse | KaryRandomizedResponse
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 
 
-def memo_path(ledger: Ledger) -> Path:
-    """Return the folder of stored answers beside a ledger."""
-    return ledger.path.resolve().with_suffix(".memo")
-
-
 def rows_on_disk(ledger: Ledger) -> Iterable[Row]:
     """Return the rows as they are on disk now, what other processes wrote included."""
     return Ledger.read(ledger.path).rows if ledger.path.exists() else ledger.rows
@@ -167,7 +162,7 @@ class Randomization:
     def open_memo(self, parts: int, *, dry_run: bool = False) -> Iterator[AnswerMemo]:
         """Yield the memo beside the ledger; no other run uses it until the context ends."""
         # From its survey to its last stored answer one process alone does.
-        ledger, path = self.ledger, memo_path(self.ledger)
+        ledger, path = self.ledger, self.ledger.path.resolve().with_suffix(".memo")
         lock = path.with_name(f"{path.name}.lock")
         made, busy = f"{lock.name} cannot be made", f"{lock.name}: another process is answering "
         busy += "with this ledger. Nothing was released. Try again when it is done."

@@ -4,11 +4,6 @@ The raw file says what the labels are. A channel refutes the claim if it is righ
 ε permits anything in the file to be, given what is public anyway: people have tastes, so labels are
 not even given a person, a question that many answered, a declared column, which answer is longer. A
 channel is held to no more than the claim allows *on top of* that.
-
-A column is read in every way that is likely to give labels away: each value a group, the first or
-last character, the length, parts of ids, ranges of numbers and of time stamps, their last digits
-and fractions; and which of its two answers it quotes: whole, at its end, in front, or by its
-length.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """How ids and coins are made that anybody can make again: a registry to try, one by one.
 
-A released file keeps no secret when its coins came from a generator with a known seed, or from
-a hash of what the file itself holds; nor when its ids hash the preferred answer first. This
-file lists the ways that are common, so that an audit can repeat them. It is the one file of the
-library that imports :mod:`random` and seeds numpy's generators outside a simulation: it imitates
-the mistake, with the very generators with which the mistake is made, and draws nothing for a
-release. Add your own to the registry by passing ``(*coin_recipes(), mine)`` or ``(*id_recipes(),
-mine)``.
+This is the one file of the library that imports :mod:`random` and seeds numpy's generators outside
+a simulation: it imitates the mistake, with the very generators with which the mistake is made, and
+draws nothing for a release. Add your own by passing ``(*coin_recipes(), mine)`` or
+``(*id_recipes(), mine)``.
 
-Last come public rules that put two answers in an order. An order that such a rule explains tells
-nothing about a label, whatever people like. People prefer longer answers, so the order by length
-predicts labels; it is no leak. The rules are therefore exempt from the attacks on channels, and
-covariates of them. And the attack "id-hash": an id that is a hash of the prompt and both answers
-shows in which order they were hashed. Where that order is the preference, the id is the label.
+Last come public rules that put two answers in an order. People prefer longer answers, so the order
+by length predicts labels; it is no leak. The rules are therefore exempt from the attacks on
+channels, and covariates of them.
 """
 
 from __future__ import annotations

@@ -752,12 +752,9 @@ def _check_budget(ledger: Ledger) -> Finding:
     for row in ledger.rows:
         sets.take(row)
         said = json.loads(row.payload)
-        if row.kind == "reserve":
-            promise = promise_of(row)
-        elif row.kind == "receive" and "persons" in said:
-            promise = Guarantee.from_dict(said["promise"], said["caveats"])
-        else:
+        if row.kind != "reserve" and not (row.kind == "receive" and "persons" in said):
             continue
+        promise = promise_of(row)
         if not all(books.fits(promise, said.get("persons")) for books in sets.of(row.data)):
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
             return Finding.judged("budget", wrong=over, details={"row": row.sequence})

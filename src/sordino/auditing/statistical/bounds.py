@@ -1,13 +1,9 @@
 """What a distinguishing game shows, each as a lower confidence bound.
 
-Two neighboring inputs are played many times. How often an event happens on each of them bounds
-the privacy loss from below, for whatever mechanism it was: no bound here assumes a shape, and
-:func:`mu_from_counts` and :func:`odds_ratio_bound` refute a claim *of* a shape.
-
-The event is told by a score: any number that tends to be larger (or smaller) on one of the inputs.
-A threshold that is chosen on the trials that it is counted on makes every bound too large, so the
-first fifth of the scores chooses, and only the rest is counted. Every bound is then valid for any
-score, also for one that was learned badly.
+No bound here assumes a shape, and :func:`mu_from_counts` and :func:`odds_ratio_bound` refute a
+claim *of* a shape. A threshold that is chosen on the trials that it is counted on makes every bound
+too large, so the first fifth of the scores chooses, and only the rest is counted. Every bound is
+then valid for any score, also for one that was learned badly.
 """
 
 from __future__ import annotations

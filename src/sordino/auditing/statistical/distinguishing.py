@@ -1,13 +1,9 @@
 """Distinguishing games: a mechanism is played on two neighboring inputs and told apart.
 
-What a game shows is a lower bound on the loss, whatever the mechanism does inside. The metric is
-that of the event: μ for Gaussian noise, the bounded range for draws from a Gibbs policy, and ε
-for everything. An audit also says what it would have refuted, for without that it says nothing: by
-exact quantiles of the counts of a mechanism of the shape that is easiest to catch. One that hides
-its fault better can have a larger loss and go unnoticed.
-
-What is played may be code of other people: whatever it does, it ends in one of our errors. Last,
-mechanisms by name: what a command line can audit, the library's own and anybody else's.
+An audit also says what it would have refuted, for without that it says nothing: by exact quantiles
+of the counts of a mechanism of the shape that is easiest to catch. One that hides its fault better
+can have a larger loss and go unnoticed. What is played may be code of other people: whatever it
+does, it ends in one of our errors.
 """
 
 from __future__ import annotations
