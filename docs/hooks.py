@@ -122,14 +122,8 @@ def _examples(name: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Make anchors as repositories do, and give notebooks a place, where there are any."""
+    """Make anchors as repositories do."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
-    notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-    entries = [f"notebooks/{path.stem}.md" for path in notebooks]
-    for entry in config.nav:
-        if "Notebooks" in entry:
-            entry["Notebooks"] = [*entry["Notebooks"], *entries]
-    config.nav = [entry for entry in config.nav if any(entry.values())]
     return config
 
 
@@ -179,8 +173,11 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
     def turn(found: re.Match[str]) -> str:
         path = _repository_path(page.file.src_uri, found[1])
         if path.startswith("docs/") and page.file.src_uri not in TWINS.values():
-            return found[0]
-        inside = path.removeprefix("docs/") if path.startswith("docs/") else TWINS.get(path)
+            return found[0].replace(".ipynb", ".md")
+        if path.startswith("docs/"):
+            inside = path.removeprefix("docs/").replace(".ipynb", ".md")
+        else:
+            inside = TWINS.get(path)
         inside = inside or f"source/{path}.html"
         anchor = found[2] or ""
         return posixpath.relpath(inside, posixpath.dirname(page.file.src_uri) or ".") + anchor
