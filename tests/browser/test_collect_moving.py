@@ -112,6 +112,58 @@ def test_a_study_that_went_away_may_come_back(site, visit):
     assert set(coins(old, new).values()) == {1}
 
 
+def test_a_device_that_moved_becomes_no_second_person_by_a_link_for_anybody(site, visit):
+    one = site(questions=6, open=True)
+    before = one.rows()
+    link = one.link()
+    old = visit(service_workers="block")
+    old.begin(link)
+    old.answer()
+    old.settled()
+    new = arrive(visit, one, shown(old))
+    _heading(old.page, "The study has moved")
+    asked = []
+    for person in (old, new):  # the new one never had the link
+        person.page.on("request", lambda request: asked.append(request.url))
+    old.page.goto("about:blank")
+    old.page.goto(link)
+    _heading(old.page, "The study has moved")
+    code = shown(new)
+    old.page.goto(f"{one.url}/#{code}")
+    _heading(old.page, "Question 2 of 6")
+    _heading(new.page, "The study has moved")
+    new.page.goto("about:blank")
+    new.page.goto(link)
+    _heading(new.page, "The study has moved")
+    assert [url for url in asked if url.endswith("/api/open")] == []
+    finish(one, old, before)
+
+
+def test_a_new_link_opens_on_a_device_that_the_study_had_left(site, visit):
+    from sordino.collection.answers import handle_of, reissue
+    from sordino.collection.database import frozen, open_database
+    from sordino.collection.study import read_study
+
+    before = site(questions=6).rows()
+    one = site(questions=6)
+    old, link = visit(service_workers="block"), one.link()
+    old.begin(link)
+    old.answer()
+    old.settled()
+    new = arrive(visit, one, shown(old))
+    new.page.wait_for_selector(".question")
+    new.answer()
+    new.settled()
+    _heading(old.page, "The study has moved")
+    study = read_study(one.folder / "study.toml")
+    engine = frozen(open_database(study.database_url), study, create=False)
+    token = reissue(engine, study, handle_of(study, link.rpartition("#")[2]), days=1)
+    engine.dispose()
+    old.page.goto(f"{one.url}/#{token}")
+    _heading(old.page, "Question 3 of 6")
+    finish(one, old, before)
+
+
 @pytest.mark.parametrize(
     ("path", "arrives"),
     [("**/api/move", False), ("**/api/move", True)],

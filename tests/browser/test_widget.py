@@ -607,6 +607,40 @@ def test_a_frame_that_comes_too_late_leaves_no_texts_and_takes_none_away(chat, v
     assert page.frames[-1].evaluate(_KEPT, name) == kept
 
 
+def test_a_choice_that_nobody_takes_any_more_is_dropped(chat, visit):
+    page = _played(visit, tick_seconds=3600, cap=1)
+    page.goto(chat.url)
+    first, second = (asked(page, f"How do I make tea, {number}?") for number in range(2))
+    second.locator("button.down").click()
+    second.locator(".send:focus").wait_for()
+    press(first, "up")
+    second.locator("p:has-text('used all your answers')").wait_for()
+    assert "chose" not in second.locator("body").inner_text()
+    assert second.locator("#announcer").inner_text() == ""  # somebody reads elsewhere
+
+
+_OLDER = """async () => {
+  const [name] = await caches.keys();
+  const files = await caches.open(name);
+  for (const { url } of await files.keys()) {
+    if (!url.endsWith(".js")) continue;
+    const older = new Response("throw 1", { headers: { "Content-Type": "text/javascript" } });
+    await files.put(url, older);
+  }
+}"""
+
+
+def test_a_frame_runs_no_file_that_the_page_had_kept(chat, visit):
+    """An older one would not keep the texts beside the coin, and no answer would be sent."""
+    page = visit().page
+    page.goto(f"{chat.service}/")
+    page.evaluate("navigator.serviceWorker.ready")
+    page.wait_for_function("() => navigator.serviceWorker.controller !== null")
+    page.evaluate(_OLDER)
+    page.goto(chat.url)
+    press(asked(page, "How do I make tea?"), "up")
+
+
 def test_the_public_link_itself_asks_nothing(chat, visit):
     """What waits in a frame it would send without its texts, and lose."""
     page = visit().page

@@ -139,6 +139,7 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Origin-Agent-Cluster": "?1",  # a page of the same site shares no process with a frame
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), interest-cohort=()",
 }
 """What every response carries."""

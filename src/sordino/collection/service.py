@@ -128,6 +128,7 @@ _STUDY: Final = _object(
     levels={"oneOf": [_list({"type": "integer"}, minItems=2, maxItems=2), _NONE]},
     project={"oneOf": [_object(name=_TEXT, epsilon=_NUMBER), _NONE]},
     feedback=_FLAG,
+    open=_FLAG,
     expires=_TIME,
     caveats=_list(_TEXT),
 )

@@ -454,6 +454,7 @@ class Study:
         return {name: getattr(self, name) for name in names} | {
             "markdown": self.markdown,
             "feedback": self.feedback,
+            "open": self.open,
             "cap": self.most_labels,
             "asks": self.most_questions,
             "threshold": self.terms["threshold"],

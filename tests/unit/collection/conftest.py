@@ -135,6 +135,7 @@ class Talk:
         assert found["x-content-type-options"] == "nosniff"
         assert found["cross-origin-opener-policy"] == "same-origin"
         assert found["cross-origin-resource-policy"] == "same-origin"
+        assert found["origin-agent-cluster"] == "?1"
         assert "geolocation=()" in found["permissions-policy"]
         assert "set-cookie" not in found
         assert "server" not in found

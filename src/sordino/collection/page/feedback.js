@@ -173,7 +173,7 @@ async function standing({ id }) {
 /** Look again: another frame may have answered, and the service may take nothing more. */
 async function look() {
   const question = asked;
-  const asking = () => failed === null && question !== null && asked === question && layers.done.inert;
+  const asking = () => failed === null && question !== null && asked === question && layers?.done.inert;
   const now = asking() ? await standing(question).catch(() => "ask") : "ask";
   if (now === "ask" || !asking()) return;
   if (now !== "done") return refuse(now);
@@ -275,6 +275,7 @@ function refuse(code) {
   failed = code;
   choice = null;
   announce(document.hasFocus() ? trouble(code) : ""); // in place of what was chosen
+  layers = null; // one of its lines says what was chosen
   main.className = "";
   main.replaceChildren(element("p", { class: "note", text: trouble(code) }));
   return null;

@@ -129,8 +129,8 @@ export class Memory {
    *
    * @param {{question: string, revision: number}[]} stored - What another device of this person has
    *     answered: it counts here as answered, in the same transaction.
-   * @param {boolean} claimed - Whether the study comes from another device: a lock that this one
-   *     was left with when it went there is gone.
+   * @param {boolean} claimed - Whether the study comes back from another device: the lock that this
+   *     one was left with when it went there is gone.
    */
   remember(terms, questions, stored = [], claimed = false) {
     const placed = questions.map((question, place) => ({ ...question, place, order: randomOrder(question.answers.length) }));

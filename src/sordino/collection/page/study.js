@@ -52,7 +52,8 @@ async function start() {
     const moved = (await memory.setting("moving")) === "moved"; // and may come back
     if (codeOf(token) && resumable && !moved) return refuse("device-in-use");
     if (token === "" && kept === null) return refuse("no-invitation");
-    const asked = token === "" ? kept : await opened(token, kept, study);
+    const joins = moved && !codeOf(token) && kept?.terms.open; // by a link for anybody, as one more person
+    const asked = token === "" || joins ? kept : await opened(token, kept, study, moved);
     if (asked !== null) await enter(asked);
   } catch (error) {
     refuse(error.code ?? "storage");
@@ -73,7 +74,7 @@ async function rehearse(token) {
 }
 
 /** Open the invitation, or take over by a code; return the study, or null when it was refused. */
-async function opened(token, kept, name) {
+async function opened(token, kept, name, moved) {
   const secret = await memory.secret();
   const code = codeOf(token);
   let answer;
@@ -90,7 +91,7 @@ async function opened(token, kept, name) {
   if (!wellStored(stored, answer.questions, answer.study)) return refuse("terms-wrong");
   const given = stored.reduce((sum, { revision }) => sum + revision, 0);
   if (answer.study.project) await (await openWallet()).open(answer.study, given); // it counts here first
-  const study = await memory.remember(answer.study, answer.questions, stored, code !== null);
+  const study = await memory.remember(answer.study, answer.questions, stored, code !== null || moved);
   const live = study.terms.choose !== "fewest"; // more questions may have come meanwhile, and only then
   const same = study.questions.every(({ id }, place) => id === answer.questions[place]?.id)
     && (live || study.questions.length === answer.questions.length);

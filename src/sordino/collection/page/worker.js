@@ -56,10 +56,12 @@ self.addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
   const file = FILES.find((name) => new URL(name, HOME).pathname === url.pathname);
   const ours = url.origin === HOME.origin && file !== undefined;
-  if (event.request.method === "GET" && ours) event.respondWith(kept(event.request, file));
+  if (event.request.method === "GET" && ours) event.respondWith(kept(event, file));
 });
 
-async function kept(request, file) {
+async function kept({ request, clientId }, file) {
+  // The widget is not kept, so nothing that it loads may be of an older version.
+  if ((await self.clients.get(clientId))?.frameType === "nested") return fetch(request);
   const cache = await caches.open(CACHE);
   return (await cache.match(file)) ?? fetch(request);
 }
