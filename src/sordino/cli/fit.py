@@ -27,7 +27,7 @@ from sordino.rewards.reward_fit import fit as fit_released
 from sordino.runs.align_settings import Fitting
 from sordino.runs.progress import Bar, Passes
 from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading, terms_of
-from sordino.runs.tables import describe_accuracy, promise_rows, verdict_rows
+from sordino.runs.tables import describe_estimate, promise_rows, verdict_rows
 
 from ._app import app, command, finish
 
@@ -63,7 +63,7 @@ def fit(settings: Fit) -> None:
     rows = {
         **verdict_rows(value),
         **promise_rows(value),
-        **({} if folded else {"accuracy": describe_accuracy(measured)}),
+        **({} if folded else {"accuracy": describe_estimate(measured, "accuracy")}),
         "written": settings.out.name,
     }
     finish("sordino fit", rows, value, as_json=settings.as_json, simulated=promise.simulated)

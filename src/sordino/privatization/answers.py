@@ -27,14 +27,13 @@ from sordino.preferences.pairs import (
     Pairs,
     PrivatePairs,
     digest_of_answers,
-    most_questions,
 )
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 
 from .people import LEFT_OUT, AskedPeople, PersonQuestions, record_release, short_keys
-from .randomization import CHANGED, Randomization, Survey, refuse_unlinked
+from .randomization import CHANGED, Randomization, Survey, questions_of_one_person
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,15 +206,6 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
     )
 
 
-def _choices_of_one(ballots: Slates, unit: Unit) -> int:
-    """Return how many ballots a promise is about: 1, or the most that one person answered."""
-    if unit != "person":
-        return 1
-    if ballots.persons is None:
-        refuse_unlinked("a budget for each person")
-    return most_questions(ballots.persons, ballots.keys)
-
-
 def privatize_choices(
     rankings: Rankings,
     mechanism: KaryRandomizedResponse,
@@ -302,7 +292,8 @@ def terms_of_choices(
     rankings.refuse_other_order()
     _refuse_other_sizes(rankings, mechanism)
     unit = ledger.budget.unit
-    person, count = unit == "person", _choices_of_one(rankings, unit)
+    person = unit == "person"
+    count = questions_of_one_person(rankings) if person else 1  # ballots that a promise is about
     about: dict[str, Any] = {"unit": unit, "labels": count if person else None}
     promise = mechanism.guarantee(**about, neighbors=REPLACE_ONE, trust="central")
     caveats = {

@@ -25,7 +25,10 @@ from sordino import _random, _validate
 from sordino._files import sole_holder
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.memo import AnswerMemo
+from sordino.preferences.pairs import most_questions
+from sordino.preferences.rankings import Slates
 from sordino.preferences.records import person_key
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
@@ -347,6 +350,13 @@ def refuse_unlinked(what: str) -> NoReturn:
         "field that holds them (person_field, --person-field), or protect single labels without "
         "a cap (--unit label)."
     )
+
+
+def questions_of_one_person(data: Comparisons | Slates) -> int:
+    """Return the most different questions that one person answered; it is public."""
+    if data.persons is None:
+        refuse_unlinked("a budget for each person")
+    return most_questions(data.persons, data.keys)
 
 
 def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[tuple[bytes, bytes]]:

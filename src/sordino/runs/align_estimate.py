@@ -36,7 +36,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.persons import People
-from sordino.privatization.randomization import refuse_unlinked
+from sordino.privatization.randomization import questions_of_one_person, refuse_unlinked
 from sordino.reporting.result import (
     describe_guarantee_and_caveats,
     describe_likes,
@@ -80,7 +80,6 @@ from .align_run import (
     describe_distrust,
     make_policy,
     parts_of,
-    questions_of_one_person,
     show_examples,
 )
 from .align_settings import Align

@@ -20,7 +20,7 @@ from sordino.privatization.answers import (
     privatize_choices,
     terms_of_choices,
 )
-from sordino.privatization.randomization import Randomization, memo_keys
+from sordino.privatization.randomization import Randomization, memo_keys, questions_of_one_person
 from sordino.reporting.result import (
     calibration_bins,
     describe_fit_settings,
@@ -48,7 +48,6 @@ from .align_run import (
     describe_policy,
     make_policy,
     parts_of,
-    questions_of_one_person,
     show_examples,
 )
 from .progress import Bar

@@ -27,13 +27,12 @@ from sordino.policies.gibbs import (
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, HashedText, Matrix
-from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
+from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.preferences.schemas import TRAJECTORIES
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, PUBLIC_OVERLAP
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
     describe_fit_settings,
@@ -353,13 +352,6 @@ def page(result: dict[str, Any], ledger: Ledger) -> str:
     return render_report(
         summarize(result, calibration=result.get("calibration") or (), ledger=shown)
     )
-
-
-def questions_of_one_person(data: Pairs | Rankings) -> int:
-    """Return the most different questions that one person answered; it is public."""
-    if data.persons is None:
-        refuse_unlinked("a budget for each person")
-    return most_questions(data.persons, data.keys)
 
 
 def make_policy(

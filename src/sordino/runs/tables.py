@@ -64,18 +64,13 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
-def _estimate(measured: Mapping[str, Any], name: str, digits: int = 3) -> str:
+def describe_estimate(measured: Mapping[str, Any], name: str, digits: int = 3) -> str:
     """Return a measured number with its 95% interval, or a sentence where there is none."""
     if measured[name] is None:
         return str(measured.get(f"{name}_reason") or "not available: none fits what was released")
     error = measured.get(f"{name}_standard_error")
     reach = "" if error is None else f" ± {_number(REACH * error, digits)} (95%)"
     return f"{_number(measured[name], digits)}{reach}"
-
-
-def describe_accuracy(measured: Mapping[str, Any]) -> str:
-    """Return an accuracy with its 95% interval."""
-    return _estimate(measured, "accuracy")
 
 
 def dropped_row(dropped: int | None) -> dict[str, str]:
@@ -126,8 +121,8 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
     elif central or is_of_rankings(result):
         rows |= _central_metrics(result)
     else:  # randomized answers tell it for nothing
-        rows["accuracy"] = f"{describe_accuracy(result['reward'])} (held out, debiased)"
-        rows["calibration slope"] = _estimate(result["reward"], "calibration_slope", 2)
+        rows["accuracy"] = f"{describe_estimate(result['reward'], 'accuracy')} (held out, debiased)"
+        rows["calibration slope"] = describe_estimate(result["reward"], "calibration_slope", 2)
         if judged(result) == "pairs":
             rows["win rate"] = _wins(result["policy"])
     likes = result["reward"].get("likes")
@@ -201,10 +196,10 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     whence = "held out, bought" if bought else "from the released sum, free"
     rows = {"accuracy": lacking}
     if reward["accuracy"] is not None:
-        rows["accuracy"] = f"{describe_accuracy(reward)} (held out, bought)"
+        rows["accuracy"] = f"{describe_estimate(reward, 'accuracy')} (held out, bought)"
     for name, digits in (("negative_log_likelihood", 3), ("calibration_slope", 2)):
         if reward[name] is not None or f"{name}_reason" in reward:
-            rows[_SHOWN[name]] = f"{_estimate(reward, name, digits)} ({whence})"
+            rows[_SHOWN[name]] = f"{describe_estimate(reward, name, digits)} ({whence})"
     if policy["win_rate"] is not None:
         rows["win rate"] = _wins(policy)
     return rows
