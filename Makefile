@@ -41,7 +41,7 @@ format: $(VENV)/.check
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "The site is in $(CURDIR)/site/index.html"
 
 benchmark: $(VENV)/.dev

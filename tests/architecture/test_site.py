@@ -143,6 +143,12 @@ def test_an_executed_notebook_is_shown_with_its_output(hooks):
     assert text.count('<div class="output"') == 1
 
 
+def test_make_docs_counts_warnings(root):
+    """With --quiet they are hidden before they are counted, and --strict ends with 0."""
+    (built,) = re.findall(r"mkdocs build(.*)", read(root / "Makefile"))
+    assert built == " --strict"
+
+
 def test_every_notebook_is_on_the_site(built_site, root):
     there = {path.stem for path in (root / "docs").glob("notebooks/*.ipynb")}
     shown = {path.stem for path in built_site.glob("notebooks/*.html")}
