@@ -652,8 +652,9 @@ class _Coins(RankRun):
 
 
 def _names_of(slates: Slates) -> tuple[str, ...]:
-    """Return whose candidates randomized choices are among; refuse those that do not say it."""
-    if (names := getattr(slates, "names", None)) is None:
+    """Return which items ballots or choices are about; refuse those that do not say it."""
+    names = slates.items if isinstance(slates, Rankings) else getattr(slates, "names", None)
+    if names is None:
         raise UsageError(
             "These ballots have candidates of their own, and a board is about items that many "
             "ballots share. Nothing was done. Learn a reward: sordino align."
@@ -766,15 +767,11 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
     earlier = None if settings.update is None else Board.load(_board_path(settings.update))
     spread = (settings if earlier is None else earlier).updates is not None
     started, foreseen, votes = _random.clock(), None, _read(settings, data, spread=spread)
+    if isinstance(votes, Slates):
+        _names_of(votes)
     if isinstance(votes, Rankings):
-        if votes.items is None:
-            raise UsageError(
-                "These ballots have candidates of their own, and a board is about items that many "
-                "ballots share. Nothing was done. Learn a reward: sordino align --noise estimate."
-            )
         settings = settings.of_ballots
     if isinstance(votes, PrivateChoices):
-        _names_of(votes)
         columns: dict[str, Any] = {"--groups": settings.groups, "--style": settings.style}
         columns |= {"--updates": settings.updates, "--ties davidson": settings.ties == "davidson"}
         refuse_given(columns, "first choices were randomized one by one, and say no more than that")
