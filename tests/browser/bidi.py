@@ -71,9 +71,9 @@ class Person:
         self.profile = self.call("browser.createUserContext")["userContext"]
         made = self.call("browsingContext.create", type="tab", userContext=self.profile)
         self.tab = made["context"]
+        only = [self.tab]
         for source in preload:
             function = f"() => {{ {source} }}"
-            only = [self.tab]
             self.call("script.addPreloadScript", functionDeclaration=function, contexts=only)
         if self.played:
             places = [{"type": "pattern", "pathname": path} for path in self.played]

@@ -10,6 +10,7 @@ from .bidi import Person, started
 from .test_collect_secrecy import _ANSWER, _COINS, _DUMP, _labels, _opened, _others, _pairs, _words
 from .test_kinds import _KEYS, _OUTCOMES, _ROWS, _SAID, _STUDY
 from .test_randomize import _RUN, VECTORS, _expected
+from .test_widget import _NARROW, _ORDERS, Chat, _terms
 
 pytestmark = pytest.mark.deep
 
@@ -180,3 +181,58 @@ _LEAKS = {  # where it must be seen, and the change to a file of the page
 @pytest.mark.parametrize("where", _LEAKS)
 def test_planted_leaks_are_seen_in_firefox_too(firefox, site, where):
     assert where in _differences(firefox, site, (0, 1), _LEAKS[where])
+
+
+_ASK = """() => {
+  document.querySelector("#text").value = "Two answers about bread, please";
+  document.querySelector("#ask button").click();
+}"""
+_HEIGHTS = f"""async (width) => {{
+  while (innerWidth !== width) await new Promise((later) => setTimeout(later, 10));
+  return ({_ORDERS.strip()})(document.getElementById("main"));
+}}"""
+
+
+def _widths_that_tell(firefox, folder, mutant=None):
+    """Return at which widths the height of the widget depends on the order of its buttons."""
+    chat = Chat(folder / "chat")
+    told = json.dumps({"study": _terms(), "questions": [], "stored": []})
+    played = {"/study/api/preview": lambda _: ("application/json", told)}
+    if mutant is not None:
+        name, before, after = mutant
+        source = (files("sordino.collection") / "page" / name).read_text("utf-8")
+        assert source.count(before) == 1, before
+        played[f"/study/page/{name}"] = lambda _: ("text/css", source.replace(before, after))
+    person = Person(firefox, played=played)
+    try:
+        person.go(chat.url)
+        person.run(_ASK)
+        person.wait("() => document.querySelector('sordino-feedback') !== null")
+        around, inside = person.tab, []
+        while not inside:
+            tree = person.call("browsingContext.getTree", root=around)
+            inside = [one["context"] for one in tree["contexts"][0]["children"]]
+        person.tab = inside[0]
+        person.wait("() => document.querySelectorAll('.choices button').length === 4")
+        found = []
+        for width in range(80, 800, 40):
+            person.tab = around
+            person.run(_NARROW.strip(), width)
+            person.tab = inside[0]
+            if person.run(_HEIGHTS, width) > 1:
+                found.append(width)
+        person.tab = around
+        return found
+    finally:
+        person.close()
+        chat.process.terminate()
+        chat.process.wait()
+
+
+def test_no_width_of_the_widget_shows_in_which_order_its_buttons_stand(firefox, tmp_path):
+    assert _widths_that_tell(firefox, tmp_path) == []
+
+
+def test_a_row_that_breaks_is_seen_in_firefox_too(firefox, tmp_path):
+    plant = ("feedback.css", "{ display: grid; grid-auto-flow", "{ display: flex; grid-auto-flow")
+    assert _widths_that_tell(firefox, tmp_path, plant) != []

@@ -619,6 +619,36 @@ def test_a_choice_that_nobody_takes_any_more_is_dropped(chat, visit):
     assert second.locator("#announcer").inner_text() == ""  # somebody reads elsewhere
 
 
+_HOLD = """() => new Promise((resolve) => {
+  const opening = indexedDB.open("sordino");
+  opening.onsuccess = () => {
+    const wallets = opening.result.transaction("settings", "readwrite").objectStore("settings");
+    globalThis.held = true;
+    const again = () => { if (held) wallets.get("").onsuccess = again; };
+    again();
+    resolve();
+  };
+})"""
+
+
+def test_a_question_that_comes_late_takes_no_other_ones_place(chat, visit):
+    """What it costs is looked up while the page around shows an answered one again."""
+    page = _played(visit, tick_seconds=3600, project={"name": "one", "epsilon": 9.0})
+    page.goto(chat.url)
+    frame = asked(page, "How do I make tea?")
+    press(frame, "up")
+    page.frames[-1].evaluate(_HOLD)
+    tell = "(texts) => { document.querySelector('sordino-feedback').answers = texts; }"
+    said = page.evaluate("document.querySelector('sordino-feedback').answers")
+    for texts in (["Another one."], said):
+        page.evaluate(tell, texts)
+        page.wait_for_timeout(200)
+    page.frames[-1].evaluate("held = false")
+    page.wait_for_timeout(300)
+    assert frame.locator("p:has-text('Thank you')").is_visible()
+    assert not frame.locator(".choices").is_visible()
+
+
 _OLDER = """async () => {
   const [name] = await caches.keys();
   const files = await caches.open(name);
@@ -791,6 +821,7 @@ def test_every_state_of_a_question_is_read_by_everybody_and_by_keys_only(
     looks.at("sent")
 
 
+@pytest.mark.deep
 def test_every_reason_why_nothing_is_asked_is_read_by_everybody(chat, visit, tmp_path):
     page = _played(visit, cap=1)
     looks = Looks(page, tmp_path)
