@@ -582,7 +582,7 @@ def test_what_is_not_known_of_ballots_is_refused_before_anything_is_spent(voted)
         (["ballots.jsonl", "--all-offered", "--named-offered"], "exclude each other"),
         (["ballots.jsonl", "--update", "one"], "of ballots where this is of votes"),
         (["in.jsonl", "--all-offered"], "only ballots over items"),
-        (["own.jsonl"], "candidates of their own"),
+        (["own.jsonl"], "Learn a reward: sordino align --noise estimate."),
     ):
         found = voted.run("rank", *words, *terms, "run")
         assert (found.code, said in found.err) == (2, True), found.err

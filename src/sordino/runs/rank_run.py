@@ -655,9 +655,10 @@ def _names_of(slates: Slates) -> tuple[str, ...]:
     """Return which items ballots or choices are about; refuse those that do not say it."""
     names = slates.items if isinstance(slates, Rankings) else getattr(slates, "names", None)
     if names is None:
+        way = " --noise estimate" if isinstance(slates, Rankings) else ""
         raise UsageError(
             "These ballots have candidates of their own, and a board is about items that many "
-            "ballots share. Nothing was done. Learn a reward: sordino align."
+            f"ballots share. Nothing was done. Learn a reward: sordino align{way}."
         )
     return tuple(names)
 
