@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from tests.tiers import few
 
 from sordino.privacy.ledger import Ledger
 
@@ -79,7 +80,7 @@ def spends_of(path):
     return len(Ledger.read(path).spends) if path.exists() else 0
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", few(RUNS, first=5))
 def test_what_is_refused_is_not_paid_for(ready, run):
     wrong = []
     for option, values in BAD.items():

@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
+from tests.tiers import few
 
 from sordino.runs.align_settings import Align, NoiseOn
 from sordino.runs.alignment import _reads_chunks
@@ -87,7 +88,7 @@ CONTAINERS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, first=1))
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_with_every_kind_goes_into_every_command(folder, name, kind):
     CONTAINERS[name](folder / name, KINDS[kind])
@@ -122,7 +123,7 @@ TABLES = ("x.csv", "y.csv", "x.tsv", "x.txt")
 
 
 @pytest.mark.parametrize("kind", LISTED)
-@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("name", few(CONTAINERS, first=3))
 def test_where_a_kind_is_not_taken_the_way_on_is_named(folder, name, kind):
     CONTAINERS[name](folder / name, LISTED[kind])
     state = folder.state()

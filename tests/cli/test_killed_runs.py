@@ -122,6 +122,7 @@ def memory():
         yield Path(name)
 
 
+@pytest.mark.deep
 def test_runs_that_are_stopped_are_finished_by_the_second_start(memory, template):
     """A few moments of some kinds; the others are gone through with those marked deep."""
     kinds = ["align estimate", "bandit contexts", "align choices", "align steps"]

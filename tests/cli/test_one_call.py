@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino import cli
@@ -42,7 +43,7 @@ def timeless(text):
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
-@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("in_memory", few([False, True], True))
 def test_a_call_makes_what_the_command_makes(judgments, tmp_path, options, in_memory):
     seeded = {} if options["noise"] == "draws" else {"simulate_seed": SEED}
     words = [f"--{name}={value}" for name, value in {**options, **seeded}.items()]

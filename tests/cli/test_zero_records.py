@@ -133,7 +133,7 @@ def test_no_record_tells_that_single_answers_were_judged(folder, tmp_path):
             fit()
 
 
-@pytest.mark.parametrize("neighbors", ["add-remove", "zero-out"])
+@pytest.mark.parametrize("neighbors", few(["add-remove", "zero-out"], first=1))
 @pytest.mark.parametrize("case", CASES)
 def test_no_exit_code_message_or_key_tells_how_many_records(folder, case, neighbors):
     kind, make, words = CASES[case]
@@ -146,12 +146,13 @@ def test_no_exit_code_message_or_key_tells_how_many_records(folder, case, neighb
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "unit",
-    [pytest.param(["record"], marks=pytest.mark.deep), ["person", "--cap", "2"]],
+    [["record"], ["person", "--cap", "2"]],
     ids=["record", "person"],
 )
-@pytest.mark.parametrize("neighbors", few(["add-remove", "zero-out"], first=1))
+@pytest.mark.parametrize("neighbors", ["add-remove", "zero-out"])
 def test_training_takes_no_record_as_it_takes_some(ready, unit, neighbors):
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
     command = ["language", "reward", *TRAINED, "--neighbors", neighbors, "--unit", *unit]

@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -195,7 +196,9 @@ FORGERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["labels", "adapters", "rebel", "records", "persons"])
+@pytest.mark.parametrize(
+    "kind", few(["labels", "adapters", "rebel", "records", "persons"], "labels", "persons")
+)
 def test_every_folder_of_a_trainer_is_certified_and_audited(written, tmp_path, capsys, kind):
     folder, ledger = written(kind)
     spend = ["--ledger", str(ledger.path)]

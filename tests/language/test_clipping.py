@@ -11,6 +11,7 @@ from time import sleep
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -131,7 +132,7 @@ def test_what_is_counted_of_a_unit_is_the_same_in_every_batch_order_and_company(
     assert all(float(one.norm()) <= 1 for one in alone.values())
 
 
-@pytest.mark.parametrize(("kind", "architecture", "lora"), CASES)
+@pytest.mark.parametrize(("kind", "architecture", "lora"), few(CASES, first=1))
 def test_one_long_unit_moves_a_step_by_its_own_clipped_gradient(make, kind, architecture, lora):
     """Behind a full batch of short ones, and in front of blocks, whose batches it shifts."""
     trainer = make(kind, architecture, lora)

@@ -103,6 +103,7 @@ def test_a_reward_that_remembers_labels_is_refuted_and_one_of_coins_is_not(
     assert sordino.audit(kept, canaries=canaries, epsilon=0.01).lower_bound == found.lower_bound
 
 
+@pytest.mark.deep
 def test_a_policy_that_remembers_who_was_there_is_refuted(
     overfitted, canaries, tiny_llama, word_pairs
 ):

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.tiers import few
 
 import sordino
 from sordino.errors import PrivacyError
@@ -94,7 +93,8 @@ def test_every_trainer_refuses_what_has_read_the_records(kind, train, bases):
     assert ("texts-declared" in trainer._promise.guarantee.caveats) == own
 
 
-@pytest.mark.parametrize("kind", few(["reward", "dpo"], first=1))
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["reward", "dpo"])
 def test_adapters_that_training_adds_leave_it_known_what_the_base_has_read(kind, train, bases):
     from peft import LoraConfig
 

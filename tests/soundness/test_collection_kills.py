@@ -45,6 +45,7 @@ def test_the_kills_find_an_acknowledgment_that_comes_too_early():
     assert "An acknowledged" in done.stderr or "unknown-device" in done.stderr
 
 
+@pytest.mark.deep
 def test_many_people_at_once_lose_and_double_nothing():
     done = run("speed/collection_load.py", "--people", 40, "--answers", 25, "--pace", 0.1)
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino import _random
@@ -465,7 +466,7 @@ RACE = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("rivals", [2, 3, 4, 8])
+@pytest.mark.parametrize("rivals", few([2, 3, 4, 8], 3))
 def test_rivals_neither_overspend_nor_lose_an_entry(tmp_path, rivals):
     command = [sys.executable, "-c", RACE, str(tmp_path), str(rivals)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

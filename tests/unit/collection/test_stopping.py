@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 
 import pytest
 from sqlalchemy import select
+from tests.tiers import few
 
 pytest.importorskip("uvicorn")
 from sordino.collection.answers import invite
@@ -75,7 +76,7 @@ def told(link, rest):
     return value
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGINT], first=1))
 def test_what_is_under_way_is_stored_and_acknowledged(service, engine, answer, number):
     study, process, port, tokens = service
     sent, links = [], []

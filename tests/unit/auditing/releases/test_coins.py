@@ -13,6 +13,7 @@ from math import comb, exp
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
@@ -149,7 +150,8 @@ WITH_RAW = ("sha256, bar", "numpy rand", "swap, then flip")  # one coin of each 
 
 
 @pytest.mark.parametrize(
-    ("name", "raw"), [*((name, False) for name in COINS), *((name, True) for name in WITH_RAW)]
+    ("name", "raw"),
+    few([*((name, False) for name in COINS), *((name, True) for name in WITH_RAW)], first=8),
 )
 def test_a_bad_coin_with_a_small_seed_is_refuted(name, raw):
     """Where labels are constant in the order written, and where the raw ones are known."""
@@ -285,7 +287,7 @@ JOINED: dict[str, Callable[[str, str, str], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", JOINED)
+@pytest.mark.parametrize("name", few(JOINED, first=3))
 def test_a_coin_may_be_a_digest_of_public_texts_joined_or_under_a_short_key(name):
     truth = None if name in {"sha256 of JSON", "HMAC of the prompt, a digit"} else RANDOM_TRUTH
     flips = np.array([JOINED[name](*row) < Q for row in ROWS])
