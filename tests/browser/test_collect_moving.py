@@ -159,7 +159,7 @@ def test_a_new_link_opens_on_a_device_that_the_study_had_left(site, visit):
     engine = frozen(open_database(study.database_url), study, create=False)
     token = reissue(engine, study, handle_of(study, link.rpartition("#")[2]), days=1)
     engine.dispose()
-    old.page.goto(f"{one.url}/#{token}")
+    old.page.goto(f"{one.url}/#{token}", wait_until="commit")  # the page then loads itself anew
     _heading(old.page, "Question 3 of 6")
     finish(one, old, before)
 
