@@ -124,6 +124,11 @@ def test_import_loads_nothing_heavy():
     assert loaded("pass") == set()
 
 
+def test_a_list_of_commands_loads_nothing_heavy():
+    called = "from sordino.cli import _app; _app.app.registered_commands; HEAVY += ('numpy',)"
+    assert loaded(called) == set()
+
+
 def test_the_whole_surface_needs_no_deep_learning():
     found = loaded("[getattr(sordino, name) for name in sordino.__all__]")
     assert found <= {"scipy"}

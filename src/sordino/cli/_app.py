@@ -24,13 +24,12 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group_from_info
 
-from sordino._files import finite
 from sordino._markup import harmless
 from sordino._version import __version__
-from sordino.runs.settings import Declared, Spending, declared, flag_of
 
 if TYPE_CHECKING:
     from sordino.runs.run import Run
+    from sordino.runs.settings import Declared, Spending
 
 COMMANDS: dict[str, str] = tomllib.loads(
     Path(__file__).with_name("commands.toml").read_text("utf-8")
@@ -109,6 +108,8 @@ _LITERAL: Any = Literal  # of words that a registry lists, which no type checker
 
 
 def _parameter(field: Field[Any], kind: Any, said: Declared) -> inspect.Parameter:
+    from sordino.runs.settings import flag_of  # noqa: PLC0415 (a list of commands needs none of it)
+
     if said.panel is None:
         info = typer.Argument(help=said.help, metavar=said.metavar)
     else:
@@ -135,6 +136,7 @@ def command(
     home: typer.Typer, settings: type[S], name: str | None = None
 ) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
     """Return a decorator that makes a command of a class of settings and what is done with them."""
+    from sordino.runs.settings import declared  # noqa: PLC0415 (as above)
 
     def registered(body: Callable[[S], None]) -> Callable[[S], None]:
         def bound(**given: Any) -> None:
@@ -207,6 +209,8 @@ def finish(
 ) -> None:
     """Print either one JSON object or a summary table."""
     if as_json:
+        from sordino._files import finite  # noqa: PLC0415 (as above)
+
         sys.stdout.write(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
         if simulated:
             say_simulated()
