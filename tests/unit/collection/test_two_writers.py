@@ -24,6 +24,16 @@ def writers(engine):
         one.dispose()
 
 
+def results_of(pair, told):
+    """Let two writers work at once, and return what each job made."""
+    for writer in pair:
+        writer.start()
+    results = [future.result(60) for future in told]
+    for writer in pair:
+        writer.stop()
+    return results
+
+
 def test_groups_in_opposite_orders_do_not_stop_each_other(talk, writers, answer):
     talk = talk(people=40, questions=ROUNDS, cap=ROUNDS, weak=True)
     held = [talk.open(token) for token in talk.tokens]
@@ -35,11 +45,7 @@ def test_groups_in_opposite_orders_do_not_stop_each_other(talk, writers, answer)
                 one = (_Submitted(**answer(asked[number])),)
                 job = partial(store, **terms, device=device, answers=one)
                 told.append(writer.submit(job))
-        for writer in pair:
-            writer.start()
-        results = [future.result(60) for future in told]
-        for writer in pair:
-            writer.stop()
+        results = results_of(pair, told)
         assert sum(len(result["stored"]) for result in results) == len(held)
         codes = [row["code"] for result in results for row in result["refused"]]
         assert codes == ["already-answered"] * len(held)
@@ -62,11 +68,7 @@ def test_two_services_together_store_no_more_than_the_cap(talk, writers, answer)
             labels = (_Submitted(**answer(asked[place], revision=turn)) for turn in (1, 2))
             job = partial(store, **terms, device=device, answers=tuple(labels))
             told.append(writer.submit(job))
-    for writer in pair:
-        writer.start()
-    results = [future.result(60) for future in told]
-    for writer in pair:
-        writer.stop()
+    results = results_of(pair, told)
     assert sum(len(result["stored"]) for result in results) == 2 * len(held)
     assert {result["spent"] for result in results} == {2}
 
@@ -85,11 +87,7 @@ def test_people_who_come_at_once_are_asked_different_questions_equally_often(tal
             link, talk.study, chooser_of(talk.study), token=token, device=device
         )
         told.append(pair[at % 2].submit(job))
-    for writer in pair:
-        writer.start()
-    asked = [future.result(60)[0] for future in told]
-    for writer in pair:
-        writer.stop()
+    asked = [opened.questions for opened in results_of(pair, told)]
     assert set(Counter(name for names in asked for name in names).values()) == {6}
     with talk.engine.begin() as connection:
         rows = connection.execute(select(PERSONS.c.questions)).scalars().all()
