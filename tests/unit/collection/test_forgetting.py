@@ -79,9 +79,10 @@ def test_postgresql_keeps_no_order_of_arrival(talk, answer):
 
 def kept_of(engine, but=None):
     """Every byte of the files of a database, or of all tables but some, and of their indexes."""
-    files = (
-        "SELECT pg_read_binary_file('base/' || oid || '/' || name) FROM pg_database,"
-        " LATERAL pg_ls_dir('base/' || oid) AS name WHERE datname = current_database()"
+    files = (  # the server may remove one between the list and the reading
+        "SELECT pg_read_binary_file(file, 0, (pg_stat_file(file, true)).size, true) FROM"
+        " (SELECT 'base/' || oid || '/' || pg_ls_dir('base/' || oid) AS file FROM pg_database"
+        " WHERE datname = current_database()) AS files"
     )
     others = (
         "SELECT pg_read_binary_file(pg_relation_filepath(oid)) FROM pg_class"
@@ -92,7 +93,7 @@ def kept_of(engine, but=None):
     found = text(files) if but is None else text(others).bindparams(names=list(but))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("CHECKPOINT"))
-        return b"".join(row[0] for row in connection.execute(found))
+        return b"".join(row[0] for row in connection.execute(found) if row[0] is not None)
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
