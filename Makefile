@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= auto
+# Hundreds of tests start a process of their own: without compiled files each compiles the package.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check test test-all lint types imports format docs benchmark clean
 
