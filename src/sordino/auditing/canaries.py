@@ -160,13 +160,8 @@ def audit_model(
             _CONTROL, known, coins, (0.0, 0.0), confidence=confidence, needed=needed
         )
         told = found.outcome == "refutes"
-        said = (
-            "The reference guesses the coins of canaries, which it should not have seen: they "
-            "follow from the texts, or it has seen them. Draw coins anew, or name another one."
-        )
-        clear = "The reference, which should not have seen the canaries, guesses no coins."
-        checks = [Finding.judged(_CONTROL, odd=said if told else "", clear=clear)]
-        lacks = [said] if told else []
+        checks = [Finding.judged(_CONTROL, odd=told)]
+        lacks = [checks[0].summary] if told else []
         scores = scores - known if _is_reward(folder) == _is_reward(place) else scores
     changes = 1 if held_out is not None or claim.neighbors == REPLACE_ONE else 2
     size = group_approximate(claim.epsilon, claim.delta, changes)

@@ -144,17 +144,25 @@ class Finding:
         cls,
         attack: str,
         *,
-        wrong: str = "",
-        odd: str = "",
-        clear: str = "",
+        wrong: str | bool = False,
+        odd: str | bool = False,
+        clear: str | bool = True,
         p_value: float | None = None,
         details: Mapping[str, object] | None = None,
+        **told: object,
     ) -> Finding:
         """Return a finding that refutes if anything is wrong, and warns if anything is odd."""
+        # True and names stand for sentences of `ATTACKS`, filled in with details and what is told.
+        told = {**(details or {}), **told}
+        said = []
+        clear = "" if wrong or odd else clear
+        for name, given in (("wrong", wrong), ("odd", odd), ("clear", clear)):
+            text = ATTACKS.get(attack, {}).get(name if given is True else str(given))
+            said.append(text.format(**told) if text else str(given or ""))
         return cls(
             attack=attack,
             outcome="refutes" if wrong else "warning" if odd else "clear",
-            summary=" ".join(filter(None, [wrong, odd])) or clear,
+            summary=" ".join(filter(None, said)),
             p_value=p_value,
             details=details or {},
         )

@@ -528,21 +528,8 @@ def _reading_finding(trainer: CentralTraining, records: Pairs) -> Finding:
     own: TextsRead = trainer._read
     read = own.with_those_of(TextsRead.on(trainer.processing_class))
     found = read.beside(TextsRead.of(records))
-    wrong = (
-        "The model or its tokenizer was made from texts of these records as they are, and is "
-        "released with them: no noise on later steps hides that."
-    )
-    odd = (
-        "Nothing says all that the model and its tokenizer have read, so that these records may be "
-        "among it."
-    )
-    return Finding.judged(
-        "texts-read",
-        wrong=wrong if found["read"] else "",
-        odd="" if found["read"] or found["known"] else odd,
-        clear="Model and tokenizer say all that they have read, and none of these texts is among "
-        "it.",
-    )
+    odd = not (found["read"] or found["known"])
+    return Finding.judged("texts-read", wrong=found["read"], odd=odd)
 
 
 class _Terms:
@@ -655,12 +642,10 @@ def _noise_finding(trainer: CentralTraining, level: float, entropy: Entropy) -> 
     least, (entries, mass) = min(zip(tails, masses, strict=True))
     refutes = least < level / len(masses)
     size = math.sqrt(mass / entries)
-    wrong = f"A step that nobody is in gives a tensor {size:.4g} of the noise that is stated."
     return Finding.judged(
         "noise",
-        wrong=wrong if refutes else "",
-        clear=f"A step that nobody is in gives each of {len(masses)} trained tensors the noise "
-        "that is stated.",
+        wrong=refutes,
+        size=size,
         p_value=min(1.0, least * len(masses)),
         details={"tensors": len(masses), "least_p_value": least, "its_entries": entries},
     )
@@ -691,15 +676,11 @@ def _partners_finding(trainer: CentralTraining, partners: int, entropy: Entropy)
     moved, shared = (float(each) for each in np.max(norms, axis=0) / bound)
     refutes, odd = moved > 1 + _ROUNDING, shared > _ROUNDING
     told = f"moves by {shared:.2g} C with it." if odd else "stays as it is."
-    return Finding(
-        attack="partners",
-        outcome="refutes" if refutes else "warning" if odd else "clear",
-        summary=(
-            f"A long unit behind short ones, and in front of {partners} long and short ones in "
-            f"turn, moves the sum of a step by {moved:.4g} C, and C is permitted; what others add "
-            f"{told}"
-        ),
-        details={"partners": partners, "moved": moved, "shared": shared},
+    details = {"partners": partners, "moved": moved, "shared": shared}
+    shown = "said" if odd and not refutes else ""
+    wrong = "said" if refutes else ""
+    return Finding.judged(
+        "partners", wrong=wrong, odd=shown, clear="said", details=details, told=told
     )
 
 
@@ -717,12 +698,12 @@ def _gradients_finding(trainer: CentralTraining, units: Sequence[Unit]) -> Findi
     )
     right = worst <= _DOUBTFUL
     told = "empty or wrong" if worst > _WRONG else "right" if right else "inexact"
-    return Finding(
-        attack="gradients",
-        outcome="clear" if right else "refutes" if worst > _WRONG else "warning",
-        summary=(
-            f"Gradients of whole units are {told}: what each adds differs by at most {worst:.2g} C "
-            "from its own clipped gradient, found by autograd."
-        ),
+    return Finding.judged(
+        "gradients",
+        wrong="said" if worst > _WRONG else "",
+        odd="said" if _DOUBTFUL < worst <= _WRONG else "",
+        clear="said",
+        told=told,
+        worst=worst,
         details={name: str(one) for name, one in differ._asdict().items()},
     )

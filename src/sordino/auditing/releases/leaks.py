@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeGuard, get_args
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int64, Integer
 from scipy.special import expit
 
 from sordino import _validate
@@ -34,6 +34,7 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.containers import Progress, read_table, separator
 from sordino.preferences.files import kind_of
 from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_questions
+from sordino.preferences.rankings import PrivateChoices, Rankings, read_rankings
 from sordino.preferences.records import LABELS, canonical
 from sordino.preferences.schemas import CHOICES
 from sordino.privacy.guarantee import (
@@ -48,7 +49,6 @@ from sordino.privacy.guarantee import (
 )
 
 from .channels import PublicKnowledge, attack_channels, order_channels, recovery_bound
-from .choices import audit_choices
 from .flips import attack_flips, find_exact_count, measure_flips, rows_that_judge
 from .reading import (
     EPSILONS,
@@ -120,14 +120,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     path, beside = Path(path), None if manifest is None else Path(manifest)
     promised = Guarantee(epsilon, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust="local")
     if path.is_file() and kind_of(path) == CHOICES:
-        return audit_choices(
-            path,
-            promised,
-            beside,
-            raw=raw,
-            level=level,
-            lacks=[] if raw else [_NO_RAW],
-        )
+        return _audit_choices(path, promised, beside, raw=raw, level=level)
     fields = raw_fields(path, manifest=beside, person_field=person_field)
     if fields:
         return _raw_judgments(path, promised, fields, level)
@@ -148,15 +141,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     joined = []
     if raw is not None:
         released, counts = join_truth(released, raw, person_field=person_field, progress=progress)
-        joined = [
-            Finding.judged(
-                "join",
-                clear=f"The raw file tells the truth of {counts.matched} rows; "
-                f"{counts.unmatched} are not in it, {counts.ambiguous} fit different labels, "
-                f"{counts.undecided} are undecided.",
-                details=counts._asdict(),
-            )
-        ]
+        joined = [Finding.judged("join", details=counts._asdict())]
     orders, ids = order_channels(released), id_channels(released)
     channels = [*orders, *ids]
     # The orders of the two answers: as written, and as the ids hash them.
@@ -222,19 +207,14 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
 
 def _raw_judgments(path: Path, claim: Guarantee, fields: Sequence[str], level: float) -> Audit:
     """Return that a file is refuted as a private release, as it holds raw judgments."""
-    wrong = (
-        f"The file holds raw judgments ({' and '.join(map(repr, fields))}) and nothing says that "
-        "they were randomized: whoever gets it reads every label. Do not publish it. Randomize it "
-        "first: sordino privatize FILE --epsilon E --out answers.jsonl; then audit answers.jsonl, "
-        "and give this file as --raw."
-    )
+    named = " and ".join(map(repr, fields))
     nothing = "It needs randomized answers, and there are none."
     skipped = (Finding.skipped(attack, nothing) for attack in (*_OTHERS, *_NEED_RAW))
     return Audit(
         kind="release",
         subject=path.name,
         claim=claim,
-        findings=(Finding.judged(_SCHEMA, wrong=wrong), *skipped),
+        findings=(Finding.judged(_SCHEMA, wrong="raw_file", fields=named), *skipped),
         level=level,
     )
 
@@ -242,20 +222,8 @@ def _raw_judgments(path: Path, claim: Guarantee, fields: Sequence[str], level: f
 def _schema(released: Released) -> Finding:
     """Return whether raw judgments stand beside the answers, or in their place."""
     fields = raw_columns(released)
-    wrong = (
-        f"Raw judgments stand beside the answers ({' and '.join(map(repr, fields))}): whoever gets "
-        "the file reads them. Do not publish it; take them out and audit it again."
-    )
-    odd = (
-        "The file is written as raw judgments are, and only its manifest says that their order is "
-        "randomized."
-    )
-    return Finding.judged(
-        _SCHEMA,
-        wrong=wrong if fields else "",
-        odd=odd if released.layout == "chosen-rejected" else "",
-        clear="No field is one of raw judgments.",
-    )
+    odd, named = released.layout == "chosen-rejected", " and ".join(map(repr, fields))
+    return Finding.judged(_SCHEMA, wrong=bool(fields), odd=odd, fields=named)
 
 
 def _too_few(measured: Sequence[Measurement], level: float) -> list[str]:
@@ -386,35 +354,22 @@ def _constant_truth(released: Released, orders: Iterable[Channel]) -> Finding:
         if low <= kept <= high and 2 * at_least(most, n, 0.5) < _SUSPICIOUS:
             names.append(name)
     names = list(dict.fromkeys(names))
-    odd = (
-        f"In some order ({', '.join(names)}) the answers agree as often as if the first one were "
-        "always preferred and then randomized. The raw file tells."
-    )
-    return Finding.judged(
-        "constant-truth",
-        odd=odd if names else "",
-        clear="In no order do the answers look like one constant label that was randomized.",
-        details={"orders": names} if names else {},
-    )
+    details = {"orders": names} if names else {}
+    which = ", ".join(names)
+    return Finding.judged("constant-truth", odd=bool(names), details=details, which=which)
 
 
 def _content(released: Released) -> Finding:
     """Return how far the answers prefer longer texts: people do, so it is no leak."""
     if released.layout == "completion":
-        clear = "Each answer was judged by itself: none is preferred to a longer one."
-        return Finding.judged("content", clear=clear)
+        return Finding.judged("content", clear="single")
     rows = zip(released.first, released.second, strict=True)
     longer = np.array([np.sign(len(one) - len(other)) for one, other in rows], dtype=np.int8)
     told = longer != 0
     n = int(told.sum())
     wins = int(((longer > 0) == (released.answers == 1))[told].sum())
     score = (2 * wins - n) / math.sqrt(n) if n else 0.0
-    return Finding.judged(
-        "content",
-        clear=f"Answers prefer longer texts by {score:.1f} standard deviations: a taste of people "
-        "in general, not a leak.",
-        details={"rows": n, "standard_deviations": score},
-    )
+    return Finding.judged("content", details={"rows": n, "standard_deviations": score})
 
 
 _CERTAIN, _RATE = RATES  # the latter may be counted from the flips themselves, which is no coin
@@ -447,20 +402,10 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
     again = [each for givers in given.values() for each in givers.values() if len(each) > 1]
     differing = [each for each in again if len(set(each)) > 1]
     if released.persons is None:
-        odd = (
-            "Questions occur more than once and no person ids say whose answers they are: if one "
-            "person gave several, the loss of that person adds up, and independent coins average "
-            "out."
-        )
         most = max(map(len, again), default=0)
         counts = {"questions": len(again), "most": most, "differing": len(differing)}
-        unlinked = Finding.judged(
-            "repeats",
-            odd=odd if again else "",
-            clear="No question occurs twice.",
-            details=counts if again else {},
-        )
-        return [*several, unlinked]
+        told = {"odd": "unlinked", "details": counts} if again else {"clear": "once"}
+        return [*several, Finding.judged("repeats", **told)]
     # The first answers of two persons to each question: no answer is used twice.
     first = ([each[0] for each in givers.values()][:2] for givers in given.values())
     couples = [(pair[0], pair[1]) for pair in first if len(pair) > 1]
@@ -468,34 +413,18 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
         "differing": len(differing),
         "most": max(map(len, differing), default=1),
     }
-    wrong = odd = ""
+    wrong, odd, cost = False, "", ""
     losses, labels = stated_losses(released.manifest), most_paid_labels(released)
     total = 0.0 if losses is None or claim.unit != "person" else labels * losses[0]
     if total * (1 - _SLACK) > claim.epsilon:
         details |= {"labels": labels, "total": total}
         cost = f"epsilon={never_less(total)} for that person, more than is claimed"
-        if _is_a_coin(released, claim):
-            wrong = (
-                f"One person gave {labels} paid answers with the coin that the manifest states: "
-                f"{cost}."
-            )
-        else:
-            odd = (
-                f"One person gave {labels} paid answers; if the flip rate in the manifest is that "
-                f"of the coin, they cost {cost}. A rate that was counted would be no coin, so "
-                "nothing is refuted."
-            )
+        wrong = _is_a_coin(released, claim)
+        odd = "" if wrong else "rate"
     elif differing:
-        odd = (
-            "Persons have different answers to one question: m coins are m paid releases, and "
-            "together they cost m times the epsilon of one."
-        )
-    clear = "No person has two different answers to one question."
-    return [
-        *several,
-        Finding.judged("repeats", wrong=wrong, odd=odd, clear=clear, details=details),
-        _together(released, couples),
-    ]
+        odd = "odd"
+    found = Finding.judged("repeats", wrong=wrong, odd=odd, details=details, cost=cost)
+    return [*several, found, _together(released, couples)]
 
 
 def _several(released: Released, releases: Sequence[str]) -> Finding:
@@ -507,16 +436,8 @@ def _several(released: Released, releases: Sequence[str]) -> Finding:
     drawn = [len(ids) for ids in found.values() if len(ids) > 1]
     count, most = len(set(releases)), max(drawn, default=1)
     whose = "" if released.persons is None else " of one person"
-    odd = (
-        f"This folder holds {count} releases, and {len(drawn)} questions have answers{whose} in up "
-        f"to {most} of them: where these are of one label, it pays the epsilon of each."
-    )
-    return Finding.judged(
-        "releases",
-        odd=odd if drawn else "",
-        clear=f"No question has answers{whose} in several releases.",
-        details={"releases": count, "questions": len(drawn), "most": most},
-    )
+    details = {"releases": count, "questions": len(drawn), "most": most}
+    return Finding.judged("releases", odd=bool(drawn), details=details, whose=whose)
 
 
 def _is_a_coin(released: Released, claim: Guarantee) -> bool:
@@ -583,14 +504,9 @@ def _together(released: Released, couples: Sequence[tuple[int, int]]) -> Finding
     agree = sum(one == other for one, other in couples)
     most = agreement_of_coins(released.epsilon)
     chance = at_least(agree, len(couples), most)
-    odd = (
-        "Different persons agree on one question more often than independent coins let them: they "
-        "may share a coin, or be one person under two names."
-    )
     return Finding.judged(
         "shared-answers",
-        odd="" if chance > _SUSPICIOUS else odd,
-        clear="Different persons do not agree more often than independent coins let them.",
+        odd=chance <= _SUSPICIOUS,
         p_value=chance,
         details={"questions": len(couples), "agree": agree, "expected_at_most": most},
     )
@@ -638,9 +554,9 @@ def find_manifest_leaks(released: Released) -> Finding:
     keys = {what: sorted(set(names))[:10] for what, names in found.items()}
     return Finding.judged(
         "manifest",
-        odd=f"The manifest tells more than a claim needs: {shown}." if found else "",
-        clear="The manifest holds no counts of flips, no seed, and nothing of raw files.",
+        odd=bool(found),
         details={"keys": keys} if found else {},
+        shown=shown,
     )
 
 
@@ -703,12 +619,7 @@ def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Findi
         for name, permitted in _TERMS.items()
         if has.get(name) in permitted and has[name] != getattr(claim, name)
     ]
-    return Finding.judged(
-        "claim",
-        odd=f"The manifest does not fit what was tested: {'; '.join(notes)}." if notes else "",
-        clear="The manifest states nothing else than the claim that was tested.",
-        details=states,
-    )
+    return Finding.judged("claim", odd=bool(notes), details=states, notes="; ".join(notes))
 
 
 def find_neighbors(released: Released, path: Path) -> Finding:
@@ -747,8 +658,8 @@ def find_neighbors(released: Released, path: Path) -> Finding:
     notes = [text.format(_some(found[kind])) for kind, text in said.items() if found[kind]]
     return Finding.judged(
         "surroundings",
-        odd=f"Do not publish this folder: {'; '.join(notes)}." if notes else "",
-        clear="No file beside it holds raw labels of these questions, or other answers to them.",
+        odd=bool(notes),
+        notes="; ".join(notes),
         details={"looked_at": len(names)} | {kind: sorted(n)[:10] for kind, n in found.items()},
     )
 
@@ -795,3 +706,102 @@ def _head_rows(path: Path) -> Iterator[Mapping[str, object]]:
             row = json.loads(line)
             if isinstance(row, Mapping):
                 yield row
+
+
+_WRITTEN_DOWN = 1e-9  # relative, of numbers that were written down
+_NOT_CALLED = (
+    "How large a loss would have been found is not known for choices, so none is called not "
+    "refuted: audit the die itself (sordino.audit of a KaryRandomizedResponse)."
+)
+
+
+def _audit_choices(
+    path: Path,
+    claim: Guarantee,
+    manifest: str | Path | None,
+    *,
+    raw: str | Path | None,
+    level: float,
+) -> Audit:
+    """Return what a file of randomized choices, its manifest and the raw ballots refute."""
+    made = read_rankings(path, manifest=manifest)
+    assert isinstance(made, PrivateChoices)  # noqa: S101 - for the type checker
+    labels, each = 1, label_loss(made.flip_probability, made.categories)
+    if claim.unit == "person" and made.persons is not None:
+        labels = most_questions(made.persons, made.keys)
+    wrong = (
+        f"One person gave {labels} answers with the die that the manifest states: "
+        f"epsilon={never_less(labels * each)} together, more than is claimed."
+    )
+    stated = Finding.judged(
+        "claim",
+        wrong=wrong if labels * each > claim.epsilon * (1 + _WRITTEN_DOWN) else "",
+        clear="The manifest states a die that keeps the claim.",
+        details={"labels": labels, "each": each, "categories": made.categories},
+    )
+    counted, measured = Finding.skipped("flip-rate"), tuple[Measurement, ...]()
+    if raw is not None:
+        loss = min(claim.epsilon, max(claim.epsilon / labels, each))
+        table = _answers_by_choice(made, read_rankings(raw))
+        lower = _surely_lost(table, level)
+        said = (
+            f"An answer is surely e^{never_more(lower, 4)} times as frequent among those who meant "
+            f"it as among the others; e^{never_less(loss, 4)} is permitted"
+        )
+        counted = Finding.judged(
+            "flip-rate",
+            wrong=f"{said}." if lower > loss else "",
+            clear=f"{said}, up to chance.",
+            details={"rows": int(table.sum()), "kept": int(np.trace(table))},
+        )
+        terms = {"claimed": loss, "lower": lower, "confidence": 1 - level}
+        measured = (Measurement(metric="epsilon", attack="flip-rate", **terms),)
+    return Audit(
+        kind="release",
+        subject=path.name,
+        claim=claim,
+        findings=(stated, counted),
+        measured=measured,
+        level=level,
+        confidential=raw is not None,
+        lacks=(*([] if raw else [_NO_RAW]), _NOT_CALLED),
+    )
+
+
+def _answers_by_choice(made: PrivateChoices, raw: object) -> Int64[np.ndarray, "k k"]:
+    """Return how many answers are j of people whose choice was i; one for each of a person."""
+    k = made.categories
+    if not isinstance(raw, Rankings) or (raw.sizes != k).any():
+        raise DataError(f"The raw file does not hold ballots of {k} candidates each.")
+    ranks = raw.doubled_ranks().reshape(-1, k)
+    single = (ranks == ranks.min(axis=1, keepdims=True)).sum(axis=1) == 1
+    best = np.where(single, ranks.argmin(axis=1), -1).tolist()
+    linked = made.persons is not None and raw.persons is not None
+    whose = (one.persons if linked and one.persons else [""] * len(one) for one in (raw, made))
+    known, asked = (
+        list(zip(who, one.keys, strict=True)) for who, one in zip(whose, (raw, made), strict=True)
+    )
+    truth, table = dict(zip(known, best, strict=True)), np.zeros((k, k), dtype=np.int64)
+    for row in np.flatnonzero(made.first_rows()).tolist():
+        if truth.get(asked[row], -1) >= 0:
+            table[truth[asked[row]], made.answers[row]] += 1
+    if 2 * table.sum() < len(made):
+        raise DataError(
+            "The raw file does not fit: the choice of fewer than half of the answers is in it. "
+            "Nothing was audited. Give the file that the release was made from."
+        )
+    return table
+
+
+def _surely_lost(table: Int64[np.ndarray, "k k"], level: float) -> float:
+    """Return a loss that is surely exceeded: of one answer, among who meant it and who did not."""
+    # One die answers all: j comes out at most e^ε times as often for who chose j. Exact bounds of
+    # both rates hold together over all j.
+    lower, k = 0.0, len(table)
+    for j in range(k):
+        own, others = int(table[j].sum()), int(table.sum() - table[j].sum())
+        if own and others:
+            low, _ = clopper_pearson(int(table[j, j]), own, 1 - level / k)
+            _, high = clopper_pearson(int(table[:, j].sum() - table[j, j]), others, 1 - level / k)
+            lower = max(lower, math.log(low / high) if low > 0 else 0.0)
+    return lower

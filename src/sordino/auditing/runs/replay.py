@@ -404,8 +404,7 @@ def _check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) -
         page = (folder / _REPORT).read_bytes().decode(errors="replace")
     words = " ".join(html.unescape(_TAG.sub(" ", page)).split())
     if claim.simulated and "SIMULATED" not in words:
-        silent = "The run is simulated and its page does not say so."
-        return Finding.judged("report", wrong=silent)
+        return Finding.judged("report", wrong=True)
     missing = []
     size = _EPSILON.search(words)  # the first is the promise, later ones are the budget's
     right = size and float(size[1]) == float(never_less(claim.epsilon, _DIGITS))
@@ -417,12 +416,7 @@ def _check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) -
         missing.append("every caveat")
     if heads is not None and not set(heads) & set(_DIGEST.findall(words)):
         missing.append("a ledger head")  # of those that the ledger had since the run
-    odd = (
-        f"The page does not state {', '.join(missing)} of this run: it is of another run, or was "
-        "edited."
-    )
-    clear = "The page states the same promise, and a head of this ledger."
-    return Finding.judged("report", odd=odd if missing else "", clear=clear)
+    return Finding.judged("report", odd=bool(missing), missing=", ".join(missing))
 
 
 def _check_strays(folder: Path) -> Finding:
@@ -431,7 +425,7 @@ def _check_strays(folder: Path) -> Finding:
     entries = list(islice(_files(folder), _MOST_FILES + 1))
     more, looked_at = len(entries) > _MOST_FILES, entries[:_MOST_FILES]
     found = sorted(str(path.relative_to(folder)) for path in looked_at if _is_raw(path))
-    odd = "Raw judgments seem to lie beside the run: whoever gets this folder reads them. "
+    odd = "odd" if found else ""
     if not found:
         # The store of answers holds digests of ids that anybody can make, and answers beside them.
         secrets = [
@@ -441,16 +435,11 @@ def _check_strays(folder: Path) -> Finding:
         ]
         stores = {path.parent for path in looked_at if path.parent.suffix == ".memo"}
         found = sorted(str(path.relative_to(folder)) for path in (*secrets, *stores))
-        odd = "By these files whoever gets this folder can try out who took part in the run. "
-    odd += "Move them away before you pass it on."
+        odd = "secrets" if found else ""
     some: dict[str, object] = {"files": found[:10], "count": len(found)}
-    return Finding.judged(
-        "strays",
-        odd=odd if found else "",
-        clear=f"No other file {'among the first thousand ' if more else ''}looks like raw "
-        "judgments, or tells who took part.",
-        details=some if found else {"looked_at": len(looked_at)},
-    )
+    details = some if found else {"looked_at": len(looked_at)}
+    where = "among the first thousand " if more else ""
+    return Finding.judged("strays", odd=odd, details=details, where=where)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -517,9 +506,8 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
         there = ledger is not None or path.is_file()
         case = _Case.of(run, read_ledger(path, given=ledger is not None)) if there else None
     except LedgerDamaged as error:
-        damage = "The ledger is damaged, so nothing supports the claim."
         findings += [
-            Finding.judged("chain", wrong=damage, details={"problem": str(error)}),
+            Finding.judged("chain", wrong=True, details={"problem": str(error)}),
             *(Finding.skipped(name, _UNSUPPORTED) for name in lost),
         ]
     else:
@@ -586,9 +574,7 @@ class _Case:
 def _supported(case: _Case) -> Iterator[Finding]:
     """Yield what every check of an intact ledger found."""
     run, certificate, rows = case.run, case.run.certificate, case.ledger.rows
-    yield Finding.judged(
-        "chain", clear=f"Each of the {len(rows)} rows follows from the one before it."
-    )
+    yield Finding.judged("chain", rows=len(rows))
     if certificate is None:
         yield Finding.skipped("head", _UNCERTIFIED)
     else:
@@ -604,8 +590,7 @@ def _supported(case: _Case) -> Iterator[Finding]:
     draws = Counter(row.release_id for row in rows if row.kind == "commit")
     if any(draws[name] > 1 for name in named):
         entries.append("An entry that paid for one draw was used for several.")
-    clear = "The entries are on the ledger and paid for these answers."
-    yield Finding.judged("entries", wrong=" ".join(entries), clear=clear)
+    yield Finding.judged("entries", wrong=" ".join(entries))
     if case.paid is None:
         yield from (Finding.skipped(name, _UNPAID) for name in _OF_PAYMENT)
     else:
@@ -652,7 +637,6 @@ def _check_head(case: _Case, certificate: Certificate) -> Finding:
     return Finding.judged(
         "head",
         wrong=" ".join(head),
-        clear="The certificate's head is in the history of this ledger.",
         details={"position": case.position, "rows": len(case.ledger.rows)},
     )
 
@@ -666,19 +650,16 @@ def _check_digests(run: StoredRun | _StoredCheckpoint) -> Finding:
         return Finding.judged(
             "digests",
             wrong=(wrong if names else "") + (other if certified not in {None, run.digest} else ""),
-            clear="Weights, settings and tokenizer are the files that the promise speaks for.",
+            clear="weights",
         )
     # The certificate binds what the file says; the SHA-256 in the result binds how it is written.
-    other = (
-        f"{run.file}, with the settings of the policy, is not the {run.certificate.artifact} that "
-        "was certified."
-    )
-    rewritten = f"{run.file} is not byte for byte the file that {RESULT} names."
     return Finding.judged(
         "digests",
-        wrong="" if run.digest == run.certificate.digest else other,
-        odd="" if run.found_sha256 == run.reward_sha256 else rewritten,
-        clear="The artifact is the one that was certified.",
+        wrong=run.digest != run.certificate.digest,
+        odd=run.found_sha256 != run.reward_sha256,
+        file=run.file,
+        artifact=run.certificate.artifact,
+        result=RESULT,
     )
 
 
@@ -705,7 +686,7 @@ def _check_totals(case: _Case, certificate: Certificate, paid: Guarantee) -> Fin
         "totals",
         wrong=" ".join(wrong),
         odd=odd,
-        clear=f"The certificate states at least what its entries spent{also}.",
+        also=also,
         details={
             f"{which}_{name}": float_to_json(getattr(guarantee, name))
             for which, guarantee in (("stated", stated), ("composed", paid))
@@ -725,22 +706,22 @@ def _check_promises(run: StoredRun | _StoredCheckpoint, paid: Guarantee) -> Iter
     same = run.certificate is None or run.claim == run.certificate.guarantee
     yield Finding.judged(
         "claim",
-        wrong=f"More is promised than was paid for, in: {', '.join(stronger)}." if stronger else "",
-        odd="" if same else f"{next(iter(stated))} promises something else than its certificate.",
-        clear="The promise is the same everywhere, and is no stronger than what was paid for.",
+        wrong=bool(stronger),
+        odd="" if same else "differs",
+        clear="same",
+        stronger=", ".join(stronger),
+        first=next(iter(stated)),
     )
     silent = [
         name
         for name, claim in stated.items()
         if claims_more(replace(paid, caveats=claim.caveats, randomness=claim.randomness), paid)
     ]
-    missing = f"A caveat of what was paid for is missing, in: {', '.join(silent)}."
-    simulated = "The run is simulated, and says so: for study only, it hides nothing."
     yield Finding.judged(
         "caveats",
-        wrong=missing if silent else "",
-        odd=simulated if paid.simulated and not silent else "",
-        clear="Every caveat of what was paid for is stated.",
+        wrong=bool(silent),
+        odd=paid.simulated and not silent,
+        silent=", ".join(silent),
         details={"paid": list(paid.caveats), "randomness": paid.randomness},
     )
 
@@ -756,6 +737,5 @@ def _check_budget(ledger: Ledger) -> Finding:
             continue
         promise = promise_of(row)
         if not all(books.fits(promise, said.get("persons")) for books in sets.of(row.data)):
-            over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
-            return Finding.judged("budget", wrong=over, details={"row": row.sequence})
-    return Finding.judged("budget", clear="Every spend was within the budget of its time.")
+            return Finding.judged("budget", wrong=True, details={"row": row.sequence})
+    return Finding.judged("budget")
