@@ -29,7 +29,8 @@ Verdicts were re-derived and attacked numerically; the numbers are (true value a
 value) of a counterexample, or the factor by which a claim is off. The published formulas stand in
 `tests/claims`, under tests only. There every false certificate of KLDP is refuted by two policies
 whose exact loss is computed apart from the library, and ours for the same instance is not.
-"None yet" means that nothing is built, "none" that nothing will be.
+"None yet" means that nothing is built, "none" that nothing will be; a bound that is proved and that
+nothing needs is in `tests/claims/proved_bounds.py`.
 """
 
 RUN = """Every algorithm of the papers is a command, or ten lines of Python: the example of each

@@ -11,6 +11,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from proved_bounds import pessimism_only_loss
 from published_kldp import (
     published_add_remove_from_swap,
     published_bradley_terry,
@@ -34,7 +35,7 @@ from two_policies import (
 )
 
 from sordino.errors import PrivacyError
-from sordino.mechanisms.score_sensitivity import pessimism_only_loss, shrunken_mean_range
+from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.privacy.conversions import (
     add_remove_from_replace,
     bounded_range_composition_epsilon,
@@ -147,7 +148,7 @@ def test_lemma_1_is_twice_the_range_when_one_score_moves():
 def test_lemma_1_checks_one_data_set_only():
     """Claim: KLDP, Lemma 1 (approximate)
     Verdict: false: its hypothesis is checked at one data set only (δ ≈ 1 against 2e-9)
-    Ours: sordino.mechanisms.score_sensitivity.pessimism_only_loss: the condition at both data
+    Ours: none needed; shown by proved_bounds.pessimism_only_loss: the condition at both data
         sets
     """
     row = CE["CE1_lemma1_approx"]
@@ -229,7 +230,7 @@ def two_arms(row):
 def test_theorem_1_approximate_is_refuted(name):
     """Claim: KLDP, Theorem 1 (approximate)
     Verdict: false, even for a uniform reference (0.475 against 0.0061; 0.77 against 6.8e-6)
-    Ours: sordino.mechanisms.score_sensitivity.pessimism_only_loss: a public least count;
+    Ours: none needed; shown by proved_bounds.pessimism_only_loss: a public least count;
         sordino.privacy.conversions.bounded_range_delta
     """
     row = CE[name]
@@ -283,7 +284,7 @@ def test_corollary_1_lost_a_temperature():
     """Claim: KLDP, Corollary 1
     Verdict: false, as Theorem 1 (approximate); its δ lacks a 1/η besides (52 times below that
         of Theorem 1)
-    Ours: sordino.mechanisms.score_sensitivity.pessimism_only_loss
+    Ours: none needed; shown by proved_bounds.pessimism_only_loss
     """
     row = CE["CE5_cor1_missing_eta"]
     known = {"temperature": row["eta"], "reward_range": row["R"], "penalty": row["beta0"]}

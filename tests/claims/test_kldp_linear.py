@@ -7,6 +7,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from proved_bounds import plain_ridge_range
 from published_kldp import (
     published_corollary_2,
     published_corollary_delta,
@@ -16,7 +17,7 @@ from published_kldp import (
 )
 from two_policies import hockey_stick, loss, policy, ridge_scores, spread
 
-from sordino.mechanisms.score_sensitivity import constrained_ridge_range, plain_ridge_range
+from sordino.mechanisms.score_sensitivity import constrained_ridge_range
 from sordino.privacy.conversions import bounded_range_delta
 
 DATA = Path(__file__).parents[1] / "data"
@@ -92,7 +93,7 @@ def test_theorem_2_is_true_per_instance_without_its_root_of_d():
     Verdict: true per instance where the least eigenvalue is above 1; the √d is superfluous
     Ours: sordino.linear_policy: worst case;
         sordino.mechanisms.score_sensitivity.constrained_ridge_range;
-        sordino.mechanisms.score_sensitivity.plain_ridge_range
+        proved_bounds.plain_ridge_range
     """
     worst, checked = 0.0, 0
     for seed in range(40):

@@ -11,6 +11,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from proved_bounds import closed_form_label_range, withheld_label_loss_outside, withheld_label_range
 from published_kldp import (
     published_corollary_3,
     published_corollary_delta,
@@ -22,9 +23,6 @@ from two_policies import hockey_stick, loss, policy, ridge_logit
 
 from sordino.mechanisms.score_sensitivity import (
     LabelCurvature,
-    closed_form_label_range,
-    withheld_label_loss_outside,
-    withheld_label_range,
     withheld_record_range,
     withheld_ridge_label_range,
 )
@@ -65,8 +63,8 @@ def ridge_fit_is_kept(n, before, after, ridge, temperature):
 def test_theorem_3_is_refuted(row):
     """Claim: KLDP, Theorem 3 (pure)
     Verdict: false by 2(1 + e^{−2B}), between 2 and 4; needs the ball-constrained estimator
-    Ours: sordino.mechanisms.score_sensitivity.withheld_label_range: public design;
-        sordino.mechanisms.score_sensitivity.closed_form_label_range;
+    Ours: sordino.mechanisms.score_sensitivity.LabelCurvature: public design;
+        proved_bounds.closed_form_label_range;
         sordino.mechanisms.score_sensitivity.withheld_ridge_label_range
     """
     n, temperature = row["n"], row["eta"]
@@ -119,7 +117,7 @@ def test_the_factor_of_theorem_3_falls_with_the_ball(row):
 def test_corollary_3_is_refuted():
     """Claim: KLDP, Corollary 3 (pure)
     Verdict: false, as Theorem 3 (pure): at λ_min = λ + n/(k1·d) the two are one formula
-    Ours: sordino.mechanisms.score_sensitivity.withheld_label_range
+    Ours: sordino.mechanisms.score_sensitivity.LabelCurvature
     """
     for row in CE["CE8_thm3_pure"]:
         pair, ball = label_flip(row["n"], row["pi0"], row["eta"])
@@ -135,7 +133,7 @@ def test_theorem_3_says_nothing_of_a_fit_without_a_ball(row):
     Claim: KLDP, Theorem 4 (pure, labels)
     Verdict: false, as Theorem 3 (pure), of which it is the longer form; without the ball by any
         factor
-    Ours: sordino.mechanisms.score_sensitivity.withheld_label_range;
+    Ours: sordino.mechanisms.score_sensitivity.LabelCurvature;
         sordino.mechanisms.score_sensitivity.withheld_ridge_label_range: without a ball
     """
     n, ones = row["n"], row["ones"]
@@ -275,12 +273,12 @@ def test_theorem_3_approximate_is_refuted(name):
 
     Claim: KLDP, Theorem 3 (approximate)
     Verdict: false (0.5 against 2e-36)
-    Ours: sordino.mechanisms.score_sensitivity.withheld_label_loss_outside
+    Ours: none needed; shown by proved_bounds.withheld_label_loss_outside
 
     Claim: KLDP, Theorem 4 (approximate)
     Verdict: false, as Theorem 3 (approximate), whose ε and δ it repeats for labels (0.5 against
         2e-36)
-    Ours: sordino.mechanisms.score_sensitivity.withheld_label_loss_outside
+    Ours: none needed; shown by proved_bounds.withheld_label_loss_outside
     """
     row, lengths, scores = flipped_along_e2()
     known = {"temperature": row["eta"]}
@@ -300,7 +298,7 @@ def test_theorem_3_approximate_is_refuted(name):
 def test_corollary_3_approximate_is_refuted():
     """Claim: KLDP, Corollary 3 (approximate)
     Verdict: false (0.5 against 1.2e-17)
-    Ours: sordino.mechanisms.score_sensitivity.withheld_label_loss_outside
+    Ours: none needed; shown by proved_bounds.withheld_label_loss_outside
     """
     row, lengths, scores = flipped_along_e2()
     wanted = CE["CE12_cor3_approx"]

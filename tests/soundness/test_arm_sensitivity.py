@@ -15,9 +15,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import differential_evolution
+from tests.claims.proved_bounds import pessimism_only_loss
 from tests.tiers import few
 
-from sordino.mechanisms import score_sensitivity as alone
 from sordino.mechanisms import score_sensitivity as arms_
 from sordino.mechanisms.score_sensitivity import penalty_step
 from sordino.privacy.conversions import replace_from_add_remove
@@ -355,7 +355,7 @@ PESSIMISM = [
 @pytest.mark.parametrize("setting", PESSIMISM, ids=str)
 def test_pessimism_alone_keeps_what_it_states_and_attains_its_delta(setting, ratio):
     size = 6 if setting["actions"] == 2 else 5
-    epsilon, delta = alone.pessimism_only_loss(size, **setting, reference_ratio=ratio)
+    epsilon, delta = pessimism_only_loss(size, **setting, reference_ratio=ratio)
     twice = replace_from_add_remove(epsilon, delta)
     gap, rest = math.log(ratio), [0.0] * (setting["actions"] - 1)
     worst, replaced, pure = mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(0)
@@ -383,7 +383,7 @@ def test_pessimism_alone_keeps_what_it_states_and_attains_its_delta(setting, rat
 
 def test_the_epsilon_of_pessimism_alone_is_attained_by_a_rare_arm():
     setting = PESSIMISM[1]
-    epsilon, _ = alone.pessimism_only_loss(6, **setting, reference_ratio=math.exp(60))
+    epsilon, _ = pessimism_only_loss(6, **setting, reference_ratio=math.exp(60))
     one = [(2, 0), (4, 0)]
     found = [pessimistic(arms, setting, (-60, 0)) for arms in (one, with_record(one, 0, 1))]
     assert 0.999 * epsilon <= loss(*found) <= epsilon
@@ -394,7 +394,7 @@ def test_the_epsilon_of_pessimism_alone_is_attained_by_a_rare_arm():
 )
 def test_the_vectors_of_pessimism_alone(row):
     given_ = row["inputs"]
-    epsilon, delta = alone.pessimism_only_loss(
+    epsilon, delta = pessimism_only_loss(
         given_["n_min"],
         actions=given_["A"],
         least_count=given_["K"],
@@ -442,7 +442,7 @@ def test_what_refutes_the_published_delta_does_not_refute_ours(name):
     ratio = math.exp(max(reference) - min(reference)) * (1 + 1e-12)
     for least in (1, 2, 3, row["N0"], n // 2):
         terms = {**setting, "least_count": least, "reference_ratio": ratio}
-        epsilon, delta = alone.pessimism_only_loss(n - 1, **terms)
+        epsilon, delta = pessimism_only_loss(n - 1, **terms)
         assert delta_at(epsilon, before, after) <= delta
         twice, more = replace_from_add_remove(epsilon, delta) if delta < 1 else (2 * epsilon, 1.0)
         assert delta_at(twice, before, replaced) <= more
@@ -502,7 +502,7 @@ def test_no_loss_of_pessimism_alone_is_rounded_below_its_formula(
     more, actions, least, heat, penalty, width, ratio
 ):
     n_min = least - 1 + more
-    epsilon, delta = alone.pessimism_only_loss(
+    epsilon, delta = pessimism_only_loss(
         n_min, actions=actions, least_count=least, temperature=heat, penalty=penalty,
         reward_range=width, reference_ratio=ratio,
     )  # fmt: skip

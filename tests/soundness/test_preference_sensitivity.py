@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse
 from scipy.special import expit
+from tests.claims.proved_bounds import (
+    closed_form_label_range,
+    withheld_label_loss_outside,
+    withheld_label_range,
+)
 from tests.tiers import few
 
 from sordino.mechanisms.score_sensitivity import (
     LabelCurvature,
-    closed_form_label_range,
-    withheld_label_loss_outside,
-    withheld_label_range,
     withheld_record_range,
     withheld_ridge_label_range,
 )

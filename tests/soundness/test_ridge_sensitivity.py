@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse
+from tests.claims.proved_bounds import plain_ridge_range
 from tests.tiers import few
 
-from sordino.mechanisms.score_sensitivity import (
-    constrained_ridge_range,
-    plain_ridge_range,
-    public_design_ridge_range,
-)
+from sordino.mechanisms.score_sensitivity import constrained_ridge_range, public_design_ridge_range
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "intrinsic.json").read_text("utf-8"))

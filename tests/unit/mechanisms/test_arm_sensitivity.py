@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from tests.claims.proved_bounds import pessimism_only_loss
 
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms import score_sensitivity as alone
 from sordino.mechanisms import score_sensitivity as arms_
 
 PESSIMISM = {
@@ -86,12 +86,12 @@ def test_a_negative_count_is_named_by_its_index_alone():
 
 def test_pessimism_that_is_too_weak_promises_nothing():
     weak = {**PESSIMISM, "penalty": 0.0, "temperature": 1e-3}
-    _, delta = alone.pessimism_only_loss(10_000, **weak)
+    _, delta = pessimism_only_loss(10_000, **weak)
     assert delta == 1.0
 
 
 def test_a_delta_below_all_floats_is_rounded_up():
-    _, delta = alone.pessimism_only_loss(10_000, **{**PESSIMISM, "temperature": 1e-6})
+    _, delta = pessimism_only_loss(10_000, **{**PESSIMISM, "temperature": 1e-6})
     assert delta == math.ulp(0.0)
 
 
@@ -111,4 +111,4 @@ def test_a_delta_below_all_floats_is_rounded_up():
 def test_settings_of_pessimism_alone_that_are_refused(name, value):
     settings = {**PESSIMISM, "n_min": 10_000, name: value}
     with pytest.raises(UsageError, match=name):
-        alone.pessimism_only_loss(settings.pop("n_min"), **settings)
+        pessimism_only_loss(settings.pop("n_min"), **settings)

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from tests.claims.proved_bounds import (
+    closed_form_label_range,
+    withheld_label_loss_outside,
+    withheld_label_range,
+)
 
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.score_sensitivity import (
     LabelCurvature,
     _least_slope,
-    closed_form_label_range,
-    withheld_label_loss_outside,
-    withheld_label_range,
     withheld_record_range,
     withheld_ridge_label_range,
 )

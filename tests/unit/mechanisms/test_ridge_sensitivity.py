@@ -8,14 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from tests.claims.proved_bounds import _other_rewards_step, plain_ridge_range
 
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.score_sensitivity import (
-    _other_rewards_step,
-    constrained_ridge_range,
-    plain_ridge_range,
-    public_design_ridge_range,
-)
+from sordino.mechanisms.score_sensitivity import constrained_ridge_range, public_design_ridge_range
 
 SIZES = st.floats(-60, 60).map(lambda x: min(max(10.0**x, 1e-60), 1e60))
 DESIGN = np.array([[1.0, 0.0], [0.0, 0.5]])
