@@ -153,7 +153,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     enough = mu * mu + 2 * mu * math.sqrt(-2 * math.log(delta))
     if not math.isfinite(enough) or gaussian_delta(enough, mu) > delta:
         return math.inf
-    return narrow(lambda epsilon: gaussian_delta(epsilon, mu) <= delta, 0.0, enough)[1]
+    return _least_epsilon(gaussian_delta, delta, mu, enough, 1e-15)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -188,8 +188,24 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return math.inf
     if delta < _SMALLEST * 2:
         return 0.0
+    return _largest_mu(gaussian_delta, epsilon, delta)
+
+
+# A run asks for the same few roots hundreds of times, and each takes fifty points of its curve.
+
+
+@lru_cache(maxsize=4096)
+def _least_epsilon(
+    curve: Callable[[float, float], float], delta: float, loss: float, enough: float, rtol: float
+) -> float:
+    """Return the least epsilon, at most so much, at which the curve of a loss keeps delta."""
+    return narrow(lambda epsilon: curve(epsilon, loss) <= delta, 0.0, enough, rtol=rtol)[1]
+
+
+@lru_cache(maxsize=4096)
+def _largest_mu(curve: Callable[[float, float], float], epsilon: float, delta: float) -> float:
     too_much = 2 * math.sqrt(2 * epsilon) + 80.0  # then u < -39 and delta rounds to 1
-    return narrow(lambda mu: gaussian_delta(epsilon, mu) <= delta, too_much, 0.0)[1]
+    return narrow(lambda mu: curve(epsilon, mu) <= delta, too_much, 0.0)[1]
 
 
 def _mills(t: float | np.ndarray) -> np.ndarray:
@@ -252,7 +268,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     enough = 2 * (rho + 2 * math.sqrt(-rho * math.log(delta)))
     if not math.isfinite(enough) or zcdp_delta(enough, rho) > delta:
         return math.inf
-    return narrow(lambda epsilon: zcdp_delta(epsilon, rho) <= delta, 0.0, enough, rtol=1e-13)[1]
+    return _least_epsilon(zcdp_delta, delta, rho, enough, 1e-13)
 
 
 def pure_to_zcdp(epsilon: float) -> float:
@@ -404,6 +420,7 @@ def composition_keeps(epsilon: float, delta: float, bounded_range: float, draws:
     return _search(epsilon, bounded_range, draws, delta)[1] <= delta
 
 
+@lru_cache(maxsize=4096)
 def _search(epsilon: float, bounded_range: float, draws: int, target: float) -> tuple[float, float]:
     """Return (lower, upper) around the supremum over t, by branch and bound."""
     # Stops when upper <= 1.005 lower, or as soon as both lie on one side of a positive target.
