@@ -536,45 +536,6 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return settings
 
 
-_TEMPLATE: Final = """\
-# A study of sordino: people judge answers, and each judgment is randomized on their own device.
-# What bears on the promise (epsilon, cap, accept_weak, ties, skips, levels, changes, tick_seconds,
-# project, open, questions) is frozen with the first invitation. The rest may change later.
-
-id = {id}
-title = {title}
-# JSON Lines: prompt with first and second, with completion (a thumb or a rating), or with
-# candidates (the best of a few; "ask": "ranking" asks for their order). "feedback" in place of a
-# file: the questions come with their answers, from a chat that shows the widget
-questions = {questions}
-
-epsilon = {epsilon}  # privacy loss of one label: about {flips}% of the answers are flipped
-cap = {cap}  # the most labels per invitation, protected with cap times epsilon together
-accept_weak = {accept_weak}  # go on where that is above 20; page and exports then say so
-
-ties = {ties}  # may people say that both are equally good?
-skips = {skips}  # may people say that they would rather not say?
-{levels}  # of ratings: the lowest and the highest; only a study that asks for ratings has them
-choose = {choose}  # the next question: "fewest" asked; "uncertain" names, or "optimistic"
-changes = {changes}  # "paid": a changed mind is a new answer and costs another epsilon
-
-open = {open}  # true: one public link; each device that opens it is a person with its own cap
-most_persons = {most_persons}  # of an open study
-embedded_in = {embedded_in}  # origins of pages that may show the widget, such as https://chat.example.org
-
-markdown = {markdown}  # false: texts are shown as they are, stars and all
-tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
-languages = {languages}  # en, de, es and fr are here; a file of your own is a path
-minimum = {minimum}  # fewer answers are not exported, unless you say --accept-few
-# project = "helpfulness"  # one budget on each device for all studies of a project
-# project_epsilon = 20.0  # the most that one device spends in all of them
-# completion_code = "C1A2B3"  # shown when everything is sent; or one for each person:
-# completion_codes = "each"
-# return_url = "https://..."  # where people go on when everything is sent
-database = {database}  # or postgresql://..., which is better said in SORDINO_DATABASE
-"""
-
-
 def new_study(  # noqa: PLR0913 (each is one choice of the user)
     path: Path,
     *,
@@ -613,7 +574,8 @@ def new_study(  # noqa: PLR0913 (each is one choice of the user)
         "flips": flips,
         "levels": scale.format(levels),
     }
-    write_text(path, _TEMPLATE.format(**shown), force=force)
+    template = (files("sordino.collection") / "study.toml.template").read_text("utf-8")
+    write_text(path, template.format(**shown), force=force)
     return study
 
 
