@@ -195,41 +195,36 @@ _ERROR: Final = _object(error=_object(code={"enum": sorted(REFUSALS)}, message=_
 _ZIP: Final = {"type": "string", "format": "binary"}
 _SENDING: Final = (401, 403, 409, 413, 415)
 _ROUTES: Final = (
-    # path, method, summary, what is answered, refusals, whose secret is asked for, what is sent
-    ("/api/health", "get", "Whether answers can be stored", _HEALTH, (), "", None),
-    ("/api/texts", "get", "The words of the page", _LANGUAGES, (), "", None),
-    (
-        *("/api/open", "post", "Open an invitation on one device", _OPENED),
-        *(_SENDING, "invitation", _object(device=_SECRET)),
-    ),
-    ("/api/answers", "post", "Store randomized answers", _STORED, _SENDING, "device", _SENT),
-    ("/api/metrics", "get", "Counts for Prometheus", _COUNTS, (401,), "admin", None),
-    ("/api/move", "post", "Let another device take over", _MOVED, _SENDING, "device", _MOVING),
-    (
-        *("/api/claim", "post", "Take over from the device that shows a code", _OPENED),
-        *(_SENDING, "device", _object(study=_TEXT, code=_CODE)),
-    ),
-    (
-        *("/api/preview", "post", "Terms and questions as they might be; nothing is kept", _OPENED),
-        *((401, 403, 413, 415), "invitation", _object()),
-    ),
-    ("/api/admin/status", "get", "How far the study is", _STATUS, (401,), "admin", None),
-    (
-        *("/api/admin/export", "get", "The file of answers and its manifest", _ZIP),
-        *((401, 409), "admin", None),
-    ),
+    # who answers, path, method, what is answered, refusals, whose secret is asked for, what is sent
+    ("health", "/api/health", "get", _HEALTH, (), "", None),
+    ("texts", "/api/texts", "get", _LANGUAGES, (), "", None),
+    ("open", "/api/open", "post", _OPENED, _SENDING, "invitation", _object(device=_SECRET)),
+    ("answers", "/api/answers", "post", _STORED, _SENDING, "device", _SENT),
+    ("metrics_text", "/api/metrics", "get", _COUNTS, (401,), "admin", None),
+    ("move", "/api/move", "post", _MOVED, _SENDING, "device", _MOVING),
+    ("claim", "/api/claim", "post", _OPENED, _SENDING, "device", _object(study=_TEXT, code=_CODE)),
+    ("preview", "/api/preview", "post", _OPENED, (401, 403, 413, 415), "invitation", _object()),
+    ("admin_status", "/api/admin/status", "get", _STATUS, (401,), "admin", None),
+    ("admin_export", "/api/admin/export", "get", _ZIP, (401, 409), "admin", None),
 )
+
+
+def _api(service: _Preview, *names: str) -> Iterator[Route]:
+    """Yield the routes that somebody answers; without names, all."""
+    for name, path, method, *_ in _ROUTES:
+        if name in names or not names:
+            yield Route(path, getattr(service, name), methods=[method.upper()])
 
 
 def _description() -> _Schema:
     """Return the OpenAPI description of the service as a plain dict."""
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     paths: dict[str, _Schema] = {}
-    for path, method, summary, answered, refusals, secret, body in _ROUTES:
+    for name, path, method, answered, refusals, secret, body in _ROUTES:
         kinds = {id(_ZIP): "application/zip", id(_COUNTS): "text/plain"}
         kind = kinds.get(id(answered), "application/json")
         route: _Schema = {
-            "summary": summary,
+            "summary": str(getattr(_Service, name).__doc__),
             "responses": {
                 "200": {"description": "Done.", "content": {kind: {"schema": answered}}},
                 **{
@@ -296,6 +291,7 @@ class _Preview:
         return JSONResponse(_description())
 
     async def texts(self, _: Request) -> Response:
+        """Tell the words of the page."""
         return JSONResponse({"languages": self.languages})
 
     async def health(self, _: Request) -> Response:
@@ -354,7 +350,7 @@ class _Service(_Preview):
         return await super().health(request)
 
     async def preview(self, request: Request) -> Response:
-        """Tell the same to whoever has an invitation, which stays unopened, or the admin token."""
+        """Tell terms and questions as they might be, also to admins; an invitation stays closed."""
         secret = self._secret(request, "unknown-invitation")
         if await read_body(request) != {}:
             raise Refusal("bad-request")
@@ -369,6 +365,7 @@ class _Service(_Preview):
         return self._sample()
 
     async def open(self, request: Request) -> Response:
+        """Open an invitation on one device."""
         token = self._secret(request, "unknown-invitation")
         body = await read_body(request)
         device = body.get("device") if isinstance(body, Mapping) else None
@@ -423,6 +420,7 @@ class _Service(_Preview):
         return str(body[name])
 
     async def answers(self, request: Request) -> Response:
+        """Store randomized answers."""
         device = self._secret(request, "unknown-device")
         body = await read_body(request)
         submitted = read_submission(body, self.study)
@@ -493,11 +491,13 @@ class _Service(_Preview):
                 raise Refusal("not-admin")
 
     async def admin_status(self, request: Request) -> Response:
+        """Say how far the study is."""
         self._refuse_stranger(request)
         look = partial(progress_of, self.engine, self.study, self.foresee)
         return JSONResponse(await self._read(look))
 
     async def admin_export(self, request: Request) -> Response:
+        """Give the file of answers and its manifest."""
         self._refuse_stranger(request)
         if await self._read(partial(has_too_few, self.engine, self.study)):
             raise Refusal("too-few-answers")
@@ -552,9 +552,7 @@ def make_preview(study: Study) -> Starlette:
     routes = [
         Route("/", service.start),
         Route("/page/{name:path}", service.page_file),
-        Route("/api/health", service.health),
-        Route("/api/texts", service.texts),
-        Route("/api/preview", service.preview, methods=["POST"]),
+        *_api(service, "health", "texts", "preview"),
     ]
     return _application(routes, Metrics())
 
@@ -600,16 +598,7 @@ def make_app(
         *(Route(path, partial(service.page_file, name=name)) for path, name in _NAMED.items()),
         Route("/page/{name:path}", service.page_file),
         Route("/openapi.json", service.openapi),
-        Route("/api/health", service.health),
-        Route("/api/texts", service.texts),
-        Route("/api/open", service.open, methods=["POST"]),
-        Route("/api/preview", service.preview, methods=["POST"]),
-        Route("/api/answers", service.answers, methods=["POST"]),
-        Route("/api/metrics", service.metrics_text),
-        Route("/api/move", service.move, methods=["POST"]),
-        Route("/api/claim", service.claim, methods=["POST"]),
-        Route("/api/admin/status", service.admin_status),
-        Route("/api/admin/export", service.admin_export),
+        *_api(service),
     ]
     return _application(routes, service.metrics, lifespan, study.embedded_in)
 

@@ -14,6 +14,7 @@ from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, float_to_json, never_less, never_more
 
 from .wording import (
+    SAID,
     WORDS,
     at_least,
     at_most,
@@ -85,10 +86,7 @@ def _statement(audit: Audit, breaks: int, tried: int) -> str:
     """Return the verdict in one or two sentences that promise nothing."""
     if breaks:
         counted = "1 attack breaks it" if breaks == 1 else f"{breaks} attacks break it"
-        return (
-            f"What is claimed does not hold: {counted}, of {tried} that were tried. Do not "
-            "publish it, or take it back if it is out."
-        )
+        return SAID["broken"].format(counted=counted, tried=tried)
     if not tried:
         return "Nothing was tried, so this says nothing about the claim."
     if math.isinf(audit.claim.epsilon):
@@ -96,26 +94,17 @@ def _statement(audit: Audit, breaks: int, tried: int) -> str:
     if audit.reasons:
         return "Nobody can tell from this audit whether what is claimed holds."
     counted = "1 attack was tried and did" if tried == 1 else f"{tried} attacks were tried and did"
-    return (
-        f"{counted} not break the claim. That does not show that the claim holds: another attack "
-        "may break it."
-    )
+    return SAID["not_broken"].format(counted=counted)
 
 
 def _detects(detects: Detectable) -> str:
     """Return in a sentence or two which loss would have been found, how often, and by what."""
-    symbol, loss = _SCALES[detects.metric][0], at_least(detects.loss)
+    told = {"symbol": _SCALES[detects.metric][0], "loss": at_least(detects.loss)}
     if detects.false_alarms == 0:
-        return (
-            f"Whatever the books hold above {symbol} = {loss} would have been found: they are "
-            "compared exactly. Whether noise was drawn as they say is another question."
-        )
+        return SAID["exact"].format(**told)
     title = ATTACKS.get(detects.attack, {}).get("title", detects.attack)
-    return (
-        f"A loss of {symbol} = {loss}, or any larger one, would have been found in at least "
-        f"{100 * detects.power:g} of 100 audits ({title}), where a true claim is refuted at most "
-        f"once in {_once_in(detects.false_alarms)}. A smaller one may be there."
-    )
+    once = _once_in(detects.false_alarms)
+    return SAID["power"].format(**told, power=100 * detects.power, title=title, once=once)
 
 
 def _allowed(audit: Audit) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from sordino.rewards.leaderboard import POINTS
 
 from .drawing import Scale
-from .wording import Json, percent, real, whole
+from .wording import SAID, Json, percent, real, whole
 
 _HEAT = 24  # the best so many are shown against each other
 _NAMED = 2  # of those that an item is tied with
@@ -26,12 +26,6 @@ _APART = 17.0  # between the names of two lines
 _MARKS = 7  # updates with a name below
 _DOTS = 24  # of more updates lines have no dots
 _TEENS = range(11, 14)
-_MEANING = (
-    "With {} confidence all ranges of ranks hold at once, and each interval of points by itself; "
-    "the noise that protects people is counted in. Of two items with 100 points between them the "
-    "better one wins about 64% of decided votes. An item is tied with those of which it is not "
-    "settled who is ahead."
-)
 
 
 def ordinal(place: int) -> str:
@@ -143,12 +137,9 @@ def _is_tied(one: Json, other: Json) -> bool:
 
 def _notes(source: Json, items: Sequence[Json], silent: Sequence[Json]) -> list[str]:
     """Return what has to be said below a board."""
-    notes = [_MEANING.format(percent(source["confidence"], 0))]
+    notes = [SAID["ranks"].format(percent(source["confidence"], 0))]
     if len({item["component"] for item in items}) > 1:
-        notes.append(
-            "Some items never met the others, not even by way of others: points and ranks are "
-            "about each such part by itself."
-        )
+        notes.append(SAID["apart"])
     if (nu := real("tie_rate", source.get("tie_rate"))) is not None:
         share = percent(nu / (2 + nu))
         notes.append(f"Two items of equal rating tie in {share} of votes (Davidson’s ν {nu:.2f}).")

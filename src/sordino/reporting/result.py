@@ -32,7 +32,7 @@ from sordino.rewards.forecast import WAYS, Way, World, utility_curve
 from sordino.rewards.metrics import REACH, Estimate, HeldOut, legible, measure_predictions
 from sordino.rewards.model import RewardModel
 
-from .wording import Json, at_least, judged, percent, plain, read_guarantee, real, whole
+from .wording import SAID, Json, at_least, judged, percent, plain, read_guarantee, real, whole
 
 USABLE, FEW, WEAK = "usable", "too few answers", "too weak a promise"
 GUESS = "not better than a guess"
@@ -72,18 +72,13 @@ def judge(result: Json) -> dict[str, Any]:
     if result.get("noise") == "draws":
         found = {"word": USABLE, "says": "Nothing was released yet: every draw spends."}
     elif (bound := real("odds_bound", result.get("odds_bound"))) is not None:
-        says = (
-            "Whatever the logs say, the odds of two arms stay within a factor of "
-            f"{at_least(bound)} of the reference's."
-        )
+        says = SAID["odds_bound"].format(at_least(bound))
         found = {"word": GUESS if bound <= _FLAT else USABLE, "says": says}
     else:
         shown = next((name for name in _VERDICTS if result.get(name)), None)
         found = _of_reward(result, promise) if shown is None else _VERDICTS[shown](result)
     if promise.delta and n is None and found["word"] == USABLE:
-        found["says"] += (
-            f" How many {promise.unit}s there are is not told, so nobody held δ against 1 in them."
-        )
+        found["says"] += SAID["untold_count"].format(unit=promise.unit)
     return found
 
 
@@ -238,12 +233,9 @@ def _of_plan(result: Json) -> dict[str, Any]:
         proved = (
             "" if told["radius_scale"] >= 1 else " Heuristic: the radius is not the proved one."
         )
-        return {
-            "word": USABLE,
-            "says": f"At least {plain(told['value'])} more reward in an episode than the reference "
-            f"({percent(told['confidence'], 0)} confidence), and at most "
-            f"{plain(told['suboptimality'])} less than the best policy.{proved}",
-        }
+        lost, confidence = plain(told["suboptimality"]), percent(told["confidence"], 0)
+        terms = {"value": plain(told["value"]), "confidence": confidence, "lost": lost}
+        return {"word": USABLE, "says": SAID["planned"].format(**terms, proved=proved)}
     says = f"{told['said']} The plan is the reference policy."
     needed = told["answers_needed"]
     return {"word": FEW, "says": says} | ({} if needed is None else {"answers_needed": needed})

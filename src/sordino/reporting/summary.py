@@ -214,14 +214,8 @@ def _describe_confidence(policy: Json | None) -> dict[str, Any] | None:
     if level is not None:
         share = f"{at_most(float(Decimal(repr(level)) * 100), 6)}%"
         factor = "smaller than" if scale is None else f"{at_most(scale)} times"
-        told = (
-            f"Heuristic, nothing is proved: the bonus is {factor} the one that holds with {share} "
-            "confidence. Smaller often works better."
-            if heuristic
-            else f"{share}: at least that often the true reward is among those considered, "
-            "provided that it is linear in the features. The proof is conservative."
-        )
-        rows.append(["Confidence", told])
+        told = SAID["heuristic" if heuristic else "proved"]
+        rows.append(["Confidence", told.format(factor=factor, share=share)])
     if effect := source.get("effect"):
         rows.append(["Effect", str(effect["said"])])
     return {"heuristic": heuristic, "rows": rows + number_rows(_UNSURE, source, "pessimism")}
@@ -313,12 +307,8 @@ def _order(groups: Sequence[Sequence[Json]]) -> str:
     """Return how much of the order is settled."""
     first, *others = groups[0]
     near = [row["name"] for row in others if row["ends"][1] >= first["ends"][0]]
-    told = (
-        f"It is not settled who is ahead: the interval of {first['name']} overlaps that of "
-        f"{_listed(near, _NAMED)}."
-        if near
-        else f"{first['name']} is ahead: no other interval reaches up to this one's."
-    )
+    told = SAID["not_ahead" if near else "ahead"]
+    told = told.format(first=first["name"], near=_listed(near, _NAMED) if near else "")
     line = " Across a heavy line none overlap." if len(groups) > 1 else ""
     return f"{told} Where intervals overlap, the order of these is not settled.{line}"
 
@@ -564,10 +554,8 @@ def _statement(
     nobody, can = ("Were the randomness real, nobody", "could") if simulated else ("Nobody", "can")
     if refuted:
         nobody = f"Claimed, and refuted by an audit: {nobody[0].lower()}{nobody[1:]}"
-    return (
-        f"{opening}{nobody} who sees what was released {can} shift the odds "
-        f"{words['question']} by more than a factor of {words['factor_text']}{aside}."
-    )
+    asides = {"opening": opening, "nobody": nobody, "can": can, "aside": aside}
+    return SAID["nobody"].format(**words, **asides)
 
 
 def _provenance(result: Json, *, counted: bool) -> dict[str, Any]:

@@ -146,16 +146,13 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     question = _QUESTIONS[guarantee.neighbors.name].format(**words)
     promise, exact = not math.isinf(guarantee.epsilon), guarantee.delta == 0
     belief = 1 / (1 + math.exp(-guarantee.epsilon))  # the most that a prior of one half can reach
-    odds = "ε is infinite: this release makes no promise, and may reveal every judgment."
-    if promise:
-        aside = "" if exact else " (apart from the slack δ)"
-        odds = (
-            "Somebody who knows everything else, and sees everything that was released, can shift "
-            f"the odds {question} by at most a factor of "
-            f"e^ε\u00a0=\u00a0{at_least(guarantee.odds)}{aside}. "
-            f"{'A belief' if exact else 'With the same exception, a belief'} of 50% before can "
-            f"become at most {belief_percent(belief)} after."
-        )
+    odds = SAID["odds" if promise else "no_odds"].format(
+        question=question,
+        factor=at_least(guarantee.odds),
+        aside="" if exact else " (apart from the slack δ)",
+        belief="A belief" if exact else "With the same exception, a belief",
+        after=belief_percent(belief),
+    )
     replaced = guarantee.neighbors.name == "REPLACE_ONE"
     # What the promise does not cover, one sentence each.
     gaps = _GAPS[_LABEL_SETS if label_sets else "record" if guarantee.hides_texts else "label"]
@@ -388,10 +385,8 @@ def describe_metrics(result: Json, guarantee: Guarantee) -> str:
     if bought is None:
         return "No metric was bought, and none is free." if records else SAID["free"]
     what = "All but the calibration slope was" if records else "Every metric below was"
-    return (
-        f"{what} bought: {_held_out(result, bought, guarantee)} were kept from the fit, and one "
-        f"noised sum over them was released, at {_price(bought)}. The promise above counts it in."
-    )
+    held_out = _held_out(result, bought, guarantee)
+    return SAID["bought"].format(what=what, held_out=held_out, price=_price(bought))
 
 
 def _in_pieces(result: Json) -> bool:
