@@ -453,7 +453,7 @@ def test_settings_that_were_changed_later_are_refused_too(tiny_llama, private, s
             str(tiny_llama), RewardConfig(gradient_checkpointing=None, bf16=False),
             train_dataset=private(8),
         )  # fmt: skip
-    with pytest.raises(UsageError, match="max_length must be at most the 64 tokens"):
+    with pytest.raises(UsageError, match="must be at most the 64 tokens"):
         PrivateRewardTrainer(str(tiny_llama), settings(max_length=65), train_dataset=private(8))
 
 

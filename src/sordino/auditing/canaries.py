@@ -44,9 +44,7 @@ from sordino.privacy.guarantee import (
     never_less,
 )
 
-LEAST_CANARIES: Final = 50
-"""With fewer of them no run is told apart."""
-
+_LEAST_CANARIES: Final = 50
 _AT_ONCE: Final = 16  # pairs
 _CONTROL: Final = "canary-control"
 
@@ -64,6 +62,13 @@ def _detectable_in_one_run(
 
     least = next((right for right in np.unique(counts) if refutes(int(right))), None)
     return math.inf if least is None else float(tried[counts >= least][0])
+
+
+def refuse_few(canaries: int, undone: str) -> None:
+    """Refuse so few canaries that no run is told apart by them."""
+    if canaries < _LEAST_CANARIES:
+        least = f"at least {_LEAST_CANARIES} canaries, got {canaries}"
+        raise UsageError(f"One run is told apart by {least}. {undone}")
 
 
 def judged_guesses(
@@ -223,11 +228,7 @@ def _coins(kept: list[tuple[str, Pairs]], level: float) -> Bool[np.ndarray, " m"
     labels = [pairs.labels == 1 for _, pairs in kept]
     given = [np.full(len(each), not at) for at, each in enumerate(labels)]
     coins = labels[0] if len(kept) == 1 else np.concatenate(given)
-    if len(coins) < LEAST_CANARIES:
-        raise UsageError(
-            f"One run is told apart by at least {LEAST_CANARIES} canaries, got {len(coins)}. "
-            "Nothing was audited."
-        )
+    refuse_few(len(coins), "Nothing was audited.")
     if binomtest(int(coins.sum()), len(coins)).pvalue < level:
         raise UsageError(
             "Fair coins would not fall so unevenly as those of these canaries. Nothing was "

@@ -23,7 +23,7 @@ from scipy.stats import binom, chi2
 from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import integer
-from sordino.auditing.canaries import LEAST_CANARIES, judged_guesses
+from sordino.auditing.canaries import judged_guesses, refuse_few
 from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Outcome
 from sordino.auditing.statistical.distinguishing import mu_question
 from sordino.errors import UsageError
@@ -256,11 +256,7 @@ def _one_run_findings(
     # is computed from what steps release. Nothing is drawn before the trainer's entry on its
     # ledger.
     # Source: Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
-    if len(canaries) < LEAST_CANARIES:
-        raise UsageError(
-            f"One run is told apart by at least {LEAST_CANARIES} canaries, got {len(canaries)}. "
-            "Nothing was trained and nothing was audited."
-        )
+    refuse_few(len(canaries), "Nothing was trained and nothing was audited.")
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
     claim = _one_run_claim(trainer._run.promise, canaries)

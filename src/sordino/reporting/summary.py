@@ -6,7 +6,6 @@ was foreseen before anything was spent, accuracy against ε from sizes alone, st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from itertools import accumulate
@@ -367,7 +366,6 @@ def _describe_plan(told: Json | None) -> dict[str, Any] | None:
     return {"rows": rows, "what": what, "line": line, "names": names}
 
 
-_GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
 _FEW = "There are too few answers to tell: the standard error would be larger than what is told."
 _METRICS: Mapping[str, str] = WORDS["metrics"]

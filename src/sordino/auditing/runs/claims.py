@@ -22,7 +22,7 @@ from sordino import _validate
 from sordino._files import finite
 from sordino.algorithms.planning import assess, tabular_world
 from sordino.algorithms.policy_optimization import TrainedPolicy
-from sordino.auditing.findings import Finding
+from sordino.auditing.findings import ATTACKS, Finding
 from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import coefficients
 from sordino.mechanisms.objective_perturbation import (
@@ -77,15 +77,15 @@ class _Differences:
     wrong: list[str] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
 
-    def refute(self, text: str, *, when: bool = True) -> None:
-        """Take note of what promises more than was paid for."""
-        self.wrong += [text] if when else []
+    def refute(self, text: str, *, when: bool = True, told: str = "") -> None:
+        """Take note of what promises more than was paid for, in a sentence or by its name."""
+        self.wrong += [ATTACKS[_ATTACK].get(text, text).replace("{told}", told)] if when else []
 
     def warn(self, text: str, *, when: bool = True) -> None:
         """Take note of what differs without promising more."""
-        self.odd += [text] if when else []
+        self.odd += [ATTACKS[_ATTACK].get(text, text)] if when else []
 
-    def finding(self, *, clear: str, details: Mapping[str, object]) -> Finding:
+    def finding(self, *, details: Mapping[str, object], clear: str | bool = True) -> Finding:
         """Return all of it in words; what only differs is not worth a word beside what refutes."""
         wrong = " ".join(dict.fromkeys(self.wrong))
         odd = "" if wrong else " ".join(dict.fromkeys(self.odd))
@@ -116,17 +116,12 @@ def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]
         # Source: Warner 1965: at least 1/(1 + e^ε) of the labels; coins are rounded up from it.
         odds = others * math.exp(-loss)
         few = flips < odds / (1 + odds) * (1 - _SLACK)
-        said = "Fewer labels are said to be flipped than the loss of one label needs."
-        found.refute(said, when=few)
-    coin = "labels are said to be flipped than the coin that was paid for flips."
+        found.refute("few_flips", when=few)
     more = any(flips > one * (1 + _SLACK) for one in exact)
-    found.refute(f"More {coin}", when=more)
+    found.refute("more_flips", when=more)
     other = bool(exact) and not any(math.isclose(flips, one) for one in exact)
-    found.warn(f"Fewer {coin}", when=other)
-    return found.finding(
-        clear="The mechanism that is described is the one that was paid for.",
-        details={"paid_epsilon_per_label": sorted(set(losses))},
-    )
+    found.warn("fewer_flips", when=other)
+    return found.finding(details={"paid_epsilon_per_label": sorted(set(losses))})
 
 
 def _loss(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,12 +160,10 @@ class _StatedGaussian:
         smaller = self.epsilon < least * (1 - _SLACK)
         larger = self.epsilon > least * (1 + 1e-3)  # what a calibration may leave unused
         found = _Differences()
-        found.refute("More noise is described than was paid for.", when=louder)
-        said = "A smaller loss is described than the noise that was paid for keeps."
-        found.refute(said, when=smaller)
+        found.refute("louder", when=louder)
+        found.refute("loss_below_noise", when=smaller)
         found.warn("Less noise is described than was paid for.", when=quieter)
-        said = "A larger loss is described than the noise that was paid for has."
-        found.warn(said, when=larger)
+        found.warn("loss_above_noise", when=larger)
         return found
 
 
@@ -221,21 +214,14 @@ class _StatedObjective:
                 found.refute("The reward holds another second moment than is described.")
             elif held is not None:
                 more = mu < held.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK)
-                said = "More noise of the second moment is described than it carries."
-                found.refute(said, when=more)
+                found.refute("louder_moment", when=more)
                 other = not math.isclose(self.bound, held.mechanism.bound, rel_tol=_SLACK)
-                said = "Another bound is described than that of the second moment."
-                found.refute(said, when=other)
+                found.refute("other_bound", when=other)
         if self.sizes is not None:
             candidates, dimension = self.sizes
-            found.refute(
-                "Another number of features is described than the reward has weights.",
-                when=dimension != len(reward.weights),
-            )
-            found.refute(
-                "Fewer candidates are described than the items that everybody ranked.",
-                when=reward.items is not None and candidates < len(reward.items),
-            )
+            found.refute("other_features", when=dimension != len(reward.weights))
+            few = reward.items is not None and candidates < len(reward.items)
+            found.refute("few_candidates", when=few)
         # The noise that keeps what was paid for with these settings; none suffices with some.
         needed, given = math.inf, {"delta": paid.delta, "neighbors": relation, "ridge": self.ridge}
         kind: Callable[..., ObjectivePerturbation | RankingObjectivePerturbation]
@@ -249,7 +235,7 @@ class _StatedObjective:
         less = self.standard_deviation < needed * (1 - _CALIBRATED)
         found.refute("Less noise is described than what was paid for needs.", when=less)
         more = self.standard_deviation > needed * (1 + _CALIBRATED)
-        found.refute("More noise is described than was paid for.", when=more)
+        found.refute("louder", when=more)
         return found
 
 
@@ -368,10 +354,7 @@ class _StatedNumbers:
             if self.temperature is not None and follows:
                 tilts = [worths[name] / self.temperature for name in chances]
                 follows = _alike([*chances.values()], softmax(tilts).tolist())
-            found.refute(
-                "The policy's choices do not follow from the worths of the reward.",
-                when=not (follows and _descending([*chances.values()])),
-            )
+            found.refute("other_choices", when=not (follows and _descending([*chances.values()])))
         unsaid = self.worths is None and reward.items is not None
         found.warn("The items of the reward are not told.", when=unsaid)
 
@@ -388,15 +371,10 @@ class _StatedNumbers:
         texts |= set() if reward.standard_errors is None else {(_REWARD, "standard_errors")}
         texts |= set() if reward.worth_intervals is None else {(_REWARD, "worth_intervals")}
         texts |= {(_REWARD, "unoffered")} if reward.unoffered else set()
-        found.refute(
-            f"Nothing but private prompts and answers tells {_names(texts)}.",
-            when=records and bool(texts),
-        )
+        found.refute("private_texts", when=records and bool(texts), told=_names(texts))
         counts = self.present & _COUNTS | (set() if reward.pairs is None else {(_REWARD, "pairs")})
         if paid.neighbors == ADD_OR_REMOVE_ONE and counts:
-            found.refute(
-                f"How many records there are is private, and this tells: {_names(counts)}."
-            )
+            found.refute("private_count", told=_names(counts))
         self._compare_items(found, reward)
         return found
 
@@ -525,34 +503,29 @@ def check_board(
         votes, found = board.releases[-1].votes, _Differences([_OTHER])
         if isinstance(stated.noise, _StatedGaussian) and stated.place == _CURATOR_NOISE:
             found = stated.noise.compared(event, paid.neighbors)
-        other = "Another noise of the sum is described than was paid for."
         if len(votes) == 1 and paid.unit == "label" and not board.updates:
             moved = max(map(_moved, votes.values()))
-            found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
+            found.refute("other_sum", when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
         for one in board.releases:  # one vote is hidden at least as far as was paid for
             most = (event.mu if board.updates else paid_for(one)) * (1 + _OF_NOISE)
-            found.refute(other, when=any(_moved(votes) > most for votes in one.votes.values()))
+            louder = any(_moved(votes) > most for votes in one.votes.values())
+            found.refute("other_sum", when=louder)
         unpaid = board.updates and not _all_paid(board, paid.unit, rows, rosters)
-        other = "Votes of earlier updates are in a later sum and did not pay for it."
-        found.refute(other, when=bool(unpaid))
+        found.refute("unpaid_votes", when=bool(unpaid))
     else:
         return Finding.skipped(_ATTACK, "The entries are of a kind that no board is made of.")
     every = [votes for one in board.releases for votes in one.votes.values()]
     records = paid.unit == "record"
-    exact = "How often two items met is private, and this tells it as it was."
     choices = stated.place == _COIN_NOISE  # of which all that was offered is a public question
     ballots = [one for one in every if records or (one.ballots and not (choices and one.first))]
     known = any(votes.count_variance == 0 for votes in ballots)
-    found.refute(exact, when=known and (records or "named-offered" not in paid.caveats))
+    complete = not records and "named-offered" in paid.caveats
+    found.refute("private_meetings", when=known and not complete)
     told = stated.numbers.present & (_COUNTS if paid.neighbors == ADD_OR_REMOVE_ONE else set())
-    found.refute(
-        f"How many records there are is private, and this tells: {_names(told)}.", when=bool(told)
-    )
-    other = "What is shown of the board does not follow from what was released."
-    found.refute(other, when=not _alike(stated.board, finite(board.told)))
+    found.refute("private_count", when=bool(told), told=_names(told))
+    found.refute("other_board", when=not _alike(stated.board, finite(board.told)))
     return found.finding(
-        clear="The noise is that which was paid for, and every number of the board follows from "
-        "what was released.",
+        clear="board",
         details={"paid": [json.loads(row.parameters) for row in rows if row.kind == "reserve"]},
     )
 
@@ -641,17 +614,13 @@ def check_policy(
     scopes = state.slots.scopes(state.run)
     spends = {row.release_id: row for row in ledger.spends if row.scope in scopes}
     drawn = {row.release_id: row.payload for row in ledger.rows if row.kind == "commit"}
-    found.refute(
-        "An entry of a batch is not among those that are said to have paid.",
-        when=set(spends) != {*trained.release_ids},
-    )
+    found.refute("unnamed_batch", when=set(spends) != {*trained.release_ids})
     found.refute("Updates are missing, or too many.", when=len(state.steps) != len(scopes))
     for (name, made), scope in zip(state.steps, scopes, strict=False):
         entry, seal = spends.get(name), json.loads(drawn.get(name, '{"artifact": ""}'))
         paid_for = entry is not None and entry.scope == scope and seal["artifact"] == made.digest
         found.refute("An update is not what the entry of its batch paid for.", when=not paid_for)
-    other = "What is told of the policy does not follow from its updates."
-    found.refute(other, when=not _alike(told, finite(trained.told)))
+    found.refute("other_policy", when=not _alike(told, finite(trained.told)))
     least = max(
         accounting.composed_epsilon(
             [(event_of(row), row.count)], neighbors=paid.neighbors, delta=paid.delta
@@ -665,12 +634,9 @@ def check_policy(
     named = (mechanism["name"], mechanism["oracle"] is None)
     kinds = state.settings["update"], state.settings["update"] == "pg"
     found.refute(_OTHER, when=named != kinds)
-    measured = "Of people of a file the truth is told, and nothing paid for it."
-    found.refute(measured, when=told["recorded"] and _says(result["truth"]))
-    return found.finding(
-        clear="The policy is what the updates make that the entries of its batches paid for.",
-        details={"batches": len(scopes), "paid_epsilon_per_batch": least},
-    )
+    found.refute("told_truth", when=told["recorded"] and _says(result["truth"]))
+    details = {"batches": len(scopes), "paid_epsilon_per_batch": least}
+    return found.finding(clear="policy", details=details)
 
 
 def check_mechanism(
@@ -724,8 +690,7 @@ def check_mechanism(
         [text for part in parts for text in part.odd],
     )
     return found.finding(
-        clear="The mechanism that is described is the one that was paid for, and so is every "
-        "number.",
+        clear="numbers",
         details={
             "paid": json.loads(entry.parameters),
             "paid_for_metrics": [json.loads(row.parameters) for row in others],
@@ -756,10 +721,7 @@ def _noise_differences(
     if isinstance(noise, _StatedGaussian) and isinstance(event, GaussianEvent):
         found = noise.compared(event, terms.neighbors)
         cap = (json.loads(entry.payload).get("details") or {}).get("cap")
-        found.warn(
-            "Another number of records of one person is described than was counted.",
-            when=noise.records_per_person != cap,
-        )
+        found.warn("other_cap", when=noise.records_per_person != cap)
         if terms.unit == "record":
             found.wrong.insert(0, _HIDES_NO_RECORD)
         return found
@@ -850,9 +812,6 @@ def check_training(stated: object, paid: Guarantee, entries: Iterable[Row]) -> F
         elif isinstance(event, GaussianEvent):
             least = moved / event.mu
         found.refute(_OTHER, when=math.isinf(least))
-        other = "More noise is described than was paid for."
-        found.refute(other, when=noise > least * (1 + _NUMBER_SLACK))
-        other = "A smaller chance to take part is described than was paid for."
-        found.refute(other, when=chance < drawn * (1 - _SLACK))
-    clear = "The noise that is described is no more than was paid for."
-    return found.finding(clear=clear, details={"entries": len(events)})
+        found.refute("louder", when=noise > least * (1 + _NUMBER_SLACK))
+        found.refute("smaller_chance", when=chance < drawn * (1 - _SLACK))
+    return found.finding(clear="gradients", details={"entries": len(events)})

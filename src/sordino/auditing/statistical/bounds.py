@@ -65,6 +65,12 @@ def _checked(counts: Counts) -> Counts:
     return Counts(*one, *_success_count("false_positives", *counts[2:]))
 
 
+def _chances(*counts: np.ndarray, failure: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least chance of an event in one game, and the largest in the other, together."""
+    hits, n, alarms, m = counts
+    return _lower_probability(hits, n, failure / 2), _upper_probability(alarms, m, failure / 2)
+
+
 def epsilon_from_counts(*counts: int, delta: float, confidence: float) -> float:
     """Return a lower confidence bound on ε, for a mechanism whose δ is given."""
     # The larger of log((t − δ)/f) and log((1 − f − δ)/(1 − t)), where t is a lower bound on the
@@ -80,11 +86,7 @@ def epsilon_from_counts(*counts: int, delta: float, confidence: float) -> float:
 
 def _epsilon_bounds(*counts: np.ndarray, delta: float, failure: float) -> np.ndarray:
     """Return bounds on ε by the four counts; where they say nothing they are negative."""
-    hits, n, alarms, m = counts
-    hit, alarm = (
-        _lower_probability(hits, n, failure / 2),
-        _upper_probability(alarms, m, failure / 2),
-    )
+    hit, alarm = _chances(*counts, failure=failure)
     with np.errstate(divide="ignore"):
         event = np.log(np.maximum(hit - delta, 0)) - np.log(alarm)
         opposite = np.log(np.maximum(1 - alarm - delta, 0)) - np.log1p(-hit)
@@ -104,11 +106,7 @@ def mu_from_counts(*counts: int, confidence: float) -> float:
 
 def _mu_bounds(*counts: np.ndarray, failure: float) -> np.ndarray:
     """Return bounds on μ by the four counts; where they say nothing they are negative."""
-    hits, n, alarms, m = counts
-    hit, alarm = (
-        _lower_probability(hits, n, failure / 2),
-        _upper_probability(alarms, m, failure / 2),
-    )
+    hit, alarm = _chances(*counts, failure=failure)
     return np.asarray(ndtri(hit) - ndtri(alarm))
 
 
@@ -290,21 +288,6 @@ def epsilon_cut(one: Numbers, other: Float[np.ndarray, " m"], *, delta: float) -
     return _best_cut(one, other, rank, twice=False)
 
 
-def mu_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
-    """Return the event that shows most μ on the first fifth of the scores, counted on the rest."""
-    return _best_cut(one, other, partial(_mu_bounds, failure=_CHOOSING_MU), twice=False)
-
-
-def range_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
-    """Return the two events whose odds move most on the first fifth, counted on the rest."""
-    return _best_cut(one, other, _odds_ratios, twice=True)
-
-
-def one_run_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
-    """Return the two thresholds outside which canaries are guessed best, counted on the rest."""
-    return _best_cut(one, other, _accuracies, twice=True)
-
-
 def _odds_ratios(*counts: np.ndarray) -> Float[np.ndarray, " t"]:
     """Return about what ``odds_ratio_bound`` says, fast: to choose events, not to report."""
     # Source: Woolf 1955, with one half added to every count.
@@ -319,3 +302,13 @@ def _accuracies(*counts: np.ndarray) -> Float[np.ndarray, " t"]:
     hits, n, alarms, m = counts
     with np.errstate(divide="ignore"):
         return np.asarray(logit(_lower_probability(hits + m - alarms, n + m, _CHOOSING)))
+
+
+mu_cut = partial(_best_cut, rank=partial(_mu_bounds, failure=_CHOOSING_MU), twice=False)
+"""The event that shows most μ on the first fifth of the scores, counted on the rest."""
+
+range_cut = partial(_best_cut, rank=_odds_ratios, twice=True)
+"""The two events whose odds move most on the first fifth, counted on the rest."""
+
+one_run_cut = partial(_best_cut, rank=_accuracies, twice=True)
+"""The two thresholds outside which canaries are guessed best, counted on the rest."""

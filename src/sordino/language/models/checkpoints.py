@@ -113,7 +113,7 @@ def load_reward_checkpoint(
     # A new head starts at 0, so that it says nothing before it is trained. A model is returned as
     # it is, unless it gives an answer anything but one number.
     if isinstance(path, torch.nn.Module):
-        _refuse_other_heads(path)
+        refuse_other_heads(path)
         return path
     folder = checkpoint_folder(path)
     names = json.loads((folder / "config.json").read_bytes())["architectures"]
@@ -125,7 +125,7 @@ def load_reward_checkpoint(
             device,
             **({"num_labels": 1} if fresh else {}),
         )
-    _refuse_other_heads(model)
+    refuse_other_heads(model)
     if fresh:
         torch.nn.init.zeros_(model.score.weight)
     return model
@@ -151,6 +151,19 @@ def context_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     return int(min(limit for limit in [*limits, _UNKNOWN_LENGTH] if limit is not None))
 
 
+def readable_length(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, wanted: int | None
+) -> int:
+    """Return how many tokens are to be read at once; refuse more than the model can."""
+    most = context_length(model, tokenizer)
+    if wanted is not None and wanted > most:
+        raise UsageError(
+            f"max_length (--max-length) must be at most the {most} tokens that the model reads, "
+            f"got {wanted}. Nothing was done."
+        )
+    return wanted or most
+
+
 HEAD = "score"
 """What transformers calls the head of a model that gives numbers."""
 
@@ -169,7 +182,7 @@ def matching_tokenizer(
     return load_tokenizer(folder)
 
 
-def _refuse_other_heads(model: PreTrainedModel) -> None:
+def refuse_other_heads(model: PreTrainedModel) -> None:
     """Refuse a model that gives an answer anything but one number."""
     outputs = getattr(getattr(model, "config", None), "num_labels", None)
     if outputs != 1 or not hasattr(model, HEAD):

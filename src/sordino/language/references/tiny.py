@@ -94,28 +94,18 @@ def build_tiny(size: TinyModel, tokenizer: PreTrainedTokenizerBase) -> PreTraine
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
+    sizes = {  # as every architecture takes them
+        "hidden_size": size.width,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "max_position_embeddings": size.context,
+    }
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(size.seed)
         if size.architecture == "gpt2":
-            config = GPT2Config(
-                n_embd=size.width,
-                n_layer=size.layers,
-                n_head=size.heads,
-                n_positions=size.context,
-                **ids,
-            )
-            return GPT2LMHeadModel(config)
-        return LlamaForCausalLM(
-            LlamaConfig(
-                hidden_size=size.width,
-                intermediate_size=3 * size.width,
-                num_hidden_layers=size.layers,
-                num_attention_heads=size.heads,
-                num_key_value_heads=size.heads,
-                max_position_embeddings=size.context,
-                **ids,
-            )
-        )
+            return GPT2LMHeadModel(GPT2Config(**sizes, **ids))
+        more = {"intermediate_size": 3 * size.width, "num_key_value_heads": size.heads}
+        return LlamaForCausalLM(LlamaConfig(**sizes, **more, **ids))
 
 
 def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -33,9 +33,10 @@ from sordino._validate import integer, positive
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.checkpoints import (
     checkpoint_folder,
-    context_length,
     load_reward_checkpoint,
     load_tokenizer,
+    readable_length,
+    refuse_other_heads,
 )
 from sordino.language.models.generation import evaluating, padded
 from sordino.language.models.loading import quiet
@@ -184,17 +185,8 @@ class TextRewardModel:
                 "The model has adapters beside it, which a saved reward would lose. Merge them "
                 "first: model = model.merge_and_unload()."
             )
-        if not hasattr(model, "score") or getattr(model.config, "num_labels", None) != 1:
-            raise UsageError(
-                f"{type(model).__name__} is no reward model: it needs one scalar head called "
-                "'score'. Load it with sordino.language.models.checkpoints.load_reward_checkpoint."
-            )
-        most = context_length(model, tokenizer)
-        if integer("max_length", self.max_length, at_least=2) > most:
-            raise UsageError(
-                f"max_length must be at most {most}, which is what the model reads at once, got "
-                f"{self.max_length}."
-            )
+        refuse_other_heads(model)
+        readable_length(model, tokenizer, integer("max_length", self.max_length, at_least=2))
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         positive("reward_bound", self.reward_bound)
         integer("batch_size", self.batch_size, at_least=1)
@@ -594,19 +586,6 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
     Guarantee:
         What ``reward.guarantee`` says; calling it is post-processing. Shown by
         tests/language/test_text_rewards.py.
-
-    Args:
-        reward: The private reward.
-        pessimism: ``scale`` of :meth:`TextRewardModel.pessimistic_score`; at 0 the score itself.
-
-    Raises:
-        PrivacyError: It is no private reward.
-        UsageError: The pessimism is out of range, or no uncertainty was measured.
-
-    Example:
-        >>> trainer = RLOOTrainer(  # doctest: +SKIP
-        ...     model, reward_funcs=reward_function(reward), args=RLOOConfig(beta=0.05), ...
-        ... )
     """
     return RewardFunction(reward, pessimism=pessimism)
 

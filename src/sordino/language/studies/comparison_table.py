@@ -43,20 +43,10 @@ def summary_rows(
     # Where there are several seeds the interval is over seeds: over coins, training and draws, on
     # the same held-out prompts. A single run has the interval of its judge, over prompts.
     # Every seed has a release of its own, so a row about several of them costs their sum.
-    rows = []
-    for (method, labels), group in _grouped(runs).items():
-        epsilons = releases.get(labels, ())
-        rows.append(
-            {
-                **_row(method, labels, group),
-                "unit": "label",
-                "delta": 0.0,
-                "releases": len(epsilons),
-                "epsilon_of_one_release": float_to_json(max(epsilons, default=0.0)),
-                "epsilon_of_all_releases": float_to_json(math.fsum(epsilons)),
-            }
-        )
-    return rows
+    return [
+        _row(method, labels, group, releases.get(labels, ()))
+        for (method, labels), group in _grouped(runs).items()
+    ]
 
 
 def _grouped(runs: Iterable[ComparisonRun]) -> dict[tuple[str, str], list[ComparisonRun]]:
@@ -66,7 +56,9 @@ def _grouped(runs: Iterable[ComparisonRun]) -> dict[tuple[str, str], list[Compar
     return groups
 
 
-def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, Any]:
+def _row(
+    method: str, labels: str, runs: Sequence[ComparisonRun], epsilons: Sequence[float]
+) -> dict[str, Any]:
     wins = [run.win for run in runs]
     matched = [win["length_matched"] for win in wins if win["length_matched"]]
     accuracies = [run.curve[-1].get("held_out_accuracy") for run in runs if run.curve]
@@ -81,6 +73,11 @@ def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, A
         "reference_length": float(np.mean([win["reference_length"] for win in wins])),
         "held_out_accuracy": float(np.mean(known)) if known else None,
         "comparisons": sum(win["n"] for win in wins),
+        "unit": "label",
+        "delta": 0.0,
+        "releases": len(epsilons),
+        "epsilon_of_one_release": float_to_json(max(epsilons, default=0.0)),
+        "epsilon_of_all_releases": float_to_json(math.fsum(epsilons)),
     }
 
 

@@ -33,18 +33,18 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from sordino import _validate
 from sordino._files import write_json
 from sordino.engines.exchange import passing_folder
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.dp_sgd.training import units_of
 from sordino.language.judging import Judge, draw_answers, win_rate
 from sordino.language.models.checkpoints import (
     CAUSAL,
     checkpoint_folder,
-    context_length,
     default_device,
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
+    readable_length,
 )
 from sordino.language.models.loading import offline, quiet, upstream
 from sordino.language.models.promises import Kind, folder_promises, policy_promise
@@ -152,13 +152,8 @@ def checkpoint_tokens(model: Path, terms: TrainingTerms, *, writes: bool = False
     tokenizer = load_tokenizer(folder)
     with offline(), quiet():
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    most = context_length(SimpleNamespace(config=config), tokenizer)
-    if terms.max_length is not None and terms.max_length > most:
-        raise UsageError(
-            f"max_length (--max-length) must be at most the {most} tokens that the model reads, "
-            f"got {terms.max_length}. Nothing was done."
-        )
-    return DialogueTokens(tokenizer, terms.max_length or most, terms.overlong)
+    most = readable_length(SimpleNamespace(config=config), tokenizer, terms.max_length)
+    return DialogueTokens(tokenizer, most, terms.overlong)
 
 
 def _reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedTokenizerBase:

@@ -15,10 +15,10 @@ from sordino import _validate
 from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import UsageError
 from sordino.language.models.checkpoints import (
-    context_length,
     default_device,
     is_adapted,
     plain,
+    readable_length,
     refuse_unknown_adapters,
 )
 from sordino.language.models.loading import upstream
@@ -32,20 +32,18 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings", bound="PrivateTrainingSettings")
 
-_PROMPT = "max_length: a longer prompt loses its beginning"
-_WITH_SETTINGS = "the model itself, loaded with its settings"
 _REMOVED: Final[Mapping[str, tuple[str, str]]] = {
-    "max_prompt_length": ("trl 1.0", _PROMPT),
+    "max_prompt_length": ("trl 1.0", "max_length: a longer prompt loses its beginning"),
     "max_completion_length": ("trl 1.0", "max_length: an answer is never cut"),
-    "ref_model_init_kwargs": ("trl 1.0", _WITH_SETTINGS),
+    "ref_model_init_kwargs": ("trl 1.0", "the model itself, loaded with its settings"),
     "generate_during_eval": ("trl 1.0", "sordino language judge, on public prompts"),
     "use_liger_loss": ("trl 1.0", "use_liger_kernel"),
     **dict.fromkeys(
-        ("label_pad_token_id", "padding_value", "rpo_alpha", "reference_free", "tools"),
+        (
+            *("label_pad_token_id", "padding_value", "rpo_alpha", "reference_free", "tools"),
+            *("base_model_attribute_name", "force_use_ref_model", "use_logits_to_keep"),
+        ),
         ("trl 1.0", ""),
-    ),
-    **dict.fromkeys(
-        ("base_model_attribute_name", "force_use_ref_model", "use_logits_to_keep"), ("trl 1.0", "")
     ),
     **dict.fromkeys(("model_adapter_name", "ref_adapter_name"), ("trl 1.0", "peft_config")),
     **dict.fromkeys(("is_encoder_decoder", "max_target_length"), ("trl 0.20", "")),
@@ -312,13 +310,8 @@ class PrivateTraining(Trainer):
     ) -> None:
         """Settle how texts become tokens."""
         refuse_unknown_adapters(model)
-        length = context_length(model, tokenizer)
-        if args.max_length is not None and args.max_length > length:
-            raise UsageError(
-                f"max_length must be at most the {length} tokens that the model reads, got "
-                f"{args.max_length}."
-            )
-        self._tokens = DialogueTokens(tokenizer, args.max_length or length, args.overlong)
+        length = readable_length(model, tokenizer, args.max_length)
+        self._tokens = DialogueTokens(tokenizer, length, args.overlong)
 
     def _send_telemetry(self) -> None:
         """Tell nobody."""
