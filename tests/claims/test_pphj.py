@@ -18,7 +18,7 @@ from published_pphj import (
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
-from sordino.privacy.conversions import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta, gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.ranking_losses import PlackettLuce
 
@@ -73,11 +73,10 @@ def test_the_second_moment_is_refuted_in_nine_settings_and_in_six():
     }
     assert [sum(found) for found in broken.values()] == [6, 9]
     for (epsilon, delta), relation in itertools.product(SETTINGS, (ADD_OR_REMOVE_ONE, REPLACE_ONE)):
-        ours = SecondMoment.calibrated(
-            epsilon / 2, delta=delta / 2, bound=2.0, unit="record", neighbors=relation
-        )
         moved = 4.0 if relation == ADD_OR_REMOVE_ONE else 4 * math.sqrt(2)
-        realized = gaussian_delta(epsilon / 2, moved / ours.standard_deviation)
+        size = moved / gaussian_mu(epsilon / 2, delta / 2) * (1 + 1e-5)
+        ours = SecondMoment(size, delta=delta / 2, bound=2.0, neighbors=relation)
+        realized = gaussian_delta(epsilon / 2, ours.mu(relation))
         assert 0.9 * delta / 2 < realized <= delta / 2
 
 

@@ -110,8 +110,8 @@ CASES = {
         lambda e: GaussianMechanism.calibrated(
             1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_ONE).release(ROWS, entropy=e), 0, D),
     "SecondMoment": (
-        lambda e: SecondMoment.calibrated(
-            1.0, delta=1e-6, bound=2.0, unit="record", neighbors=REPLACE_ONE
+        lambda e: SecondMoment(
+            50.0, delta=1e-6, bound=2.0, neighbors=REPLACE_ONE
         ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
     "LabelDesign": (labels, 0, D),
     "RankingDesign": (rankings, 0, 2),

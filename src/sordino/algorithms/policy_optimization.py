@@ -293,17 +293,6 @@ class Run:
         """Return how many directions were longer than the radius and were projected."""
         return sum(direction.projected for direction in self.directions)
 
-    @property
-    def squared_gradients(self) -> tuple[float, ...] | None:
-        """Return ‖∇J‖² of every policy but the last, from released gradients; None without them.
-
-        What the noise adds on average is subtracted, what the choice of users adds is not. The
-        first-order theorem is about the average of them: about a policy that is drawn.
-        """
-        found = [direction.squared_gradient for direction in self.directions]
-        known = [value for value in found if value is not None]
-        return tuple(known) if len(known) == len(found) else None
-
     def coverage_on(self, features: Float[np.ndarray, "n k d"]) -> float:
         """Return the largest ratio of the output's probability to the reference's.
 
@@ -709,7 +698,7 @@ class _Loop:
     def _through(self, settings: dict[str, Any]) -> Run:
         """Go on from the checkpoint, or start; return what came out."""
         # what one batch promises to each of its persons
-        promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger)
+        promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger.accepted)
         promise = drawn_from(promise, self.users.entropy)
         state = self._state(settings, promise)
         d, step = state.settings["dimension"], state.settings["step"]

@@ -362,7 +362,7 @@ class _WithheldDraws(Run):
             randomness=entropy_of(self.settings.simulate_seed).randomness,
             caveats=held.caveats,
         )
-        promise = weighed(promise, None, ledger)
+        promise = weighed(promise, None, ledger.accepted)
         try:
             ledger.check(
                 one, promise=promise, count=count, questions=held.questions, people=held.people

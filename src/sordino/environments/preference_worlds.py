@@ -15,13 +15,10 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import brentq
-from scipy.special import logit
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs
-from sordino.rewards.pair_losses import answer_probability, checked_flip
 
 from .values import (
     ActionFeatures,
@@ -36,7 +33,6 @@ from .values import (
 # Streams of one seed, which share nothing: those of linear worlds, then those of hard instances.
 _WEIGHTS, _COMPARISONS = 1, 3
 _SIGNS, _HARD_COMPARISONS = 1, 2
-_WIDEST = 30.0  # a gap beyond which answers change no more
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -282,97 +278,6 @@ def _above_one(concentrability: float) -> float:
     if value <= 1:
         raise UsageError(f"concentrability must be greater than 1, got {concentrability!r}.")
     return value
-
-
-def hardest_gap(
-    n: int, *, contexts: int, concentrability: float, level: float, flip_probability: float
-) -> float:
-    """Return the gap of a hard instance that n randomized comparisons can barely tell.
-
-    For each context, both signs make n answers whose laws differ by at most one half in total
-    variation, however the labels were randomized.
-
-    Source:
-        PPKL, Theorem 4.5, sharpened. Whatever is ε-private can be computed from randomized
-        response (Kairouz, Oh & Viswanath 2015, for binary labels), so its answers tell most. A
-        comparison shows a given context and both actions with probability 2(1/C)(1 − 1/C)/S;
-        then the divergences of the answer sum to J = (p − q)(logit p − logit q), p, q =
-        κσ(level ± gap) + f; and TV² of all answers is at most a quarter of their sum (Pinsker),
-        so the gap solves n · 2(1/C)(1 − 1/C)/S · J = 1.
-
-    Args:
-        n: Number of comparisons, ≥ 1.
-        contexts: S ≥ 1.
-        concentrability: C > 1.
-        level: The middle of the two possible rewards.
-        flip_probability: f of the randomized response, in [0, 1/2).
-
-    Raises:
-        UsageError: A number is out of range, or n is so small that every gap is too small.
-
-    Example:
-        >>> gap = hardest_gap(
-        ...     8192, contexts=4, concentrability=4.0, level=0.0, flip_probability=0.25
-        ... )
-        >>> round(gap, 4)
-        0.0722
-    """
-    _validate.integer("n", n, at_least=1)
-    _validate.integer("contexts", contexts, at_least=1)
-    flip = checked_flip(flip_probability)
-    rare = 1 / _above_one(concentrability)
-    shown = n * 2 * rare * (1 - rare) / contexts
-
-    def excess(gap: float) -> float:
-        chances = answer_probability(level + gap * np.array([1.0, -1.0]), flip)
-        return shown * float(np.diff(chances)[0] * np.diff(logit(chances))[0]) - 1
-
-    if excess(_WIDEST) <= 0:
-        raise UsageError(f"n={n} comparisons can tell no gap at all from none: use more.")
-    return float(brentq(excess, 0.0, _WIDEST, xtol=1e-15, rtol=1e-12))
-
-
-def minimax_regret(
-    n: int, *, contexts: int, concentrability: float, temperature: float, flip_probability: float
-) -> float:
-    """Return a regret that no method stays below on hard instances, averaged over their signs.
-
-    At the balanced level and :func:`hardest_gap`, whatever is computed from n comparisons whose
-    labels left through any ε-private randomizer, ε that of the flips. For many comparisons and
-    small rewards it is about C·S/(32·temperature·(1 − 1/C)·nκ²).
-
-    Source:
-        PPKL, Theorem 4.5, with its constant made explicit and (e^ε − 1)² sharpened to κ². With
-        q = σ(gap/temperature), one context's regrets under both signs sum to temperature·(KL(p ‖
-        q) + KL(p ‖ 1 − q)) ≥ 2·temperature·log cosh(gap/(2·temperature)), so (Assouad) the mean
-        regret is at least half of that times 1 − TV, and TV ≤ 1/2.
-
-    Args:
-        n: Number of comparisons, ≥ 1.
-        contexts: S ≥ 1.
-        concentrability: C > 1.
-        temperature: KL strength in units of reward, > 0.
-        flip_probability: f of the randomized response, in [0, 1/2).
-
-    Raises:
-        UsageError: As in :func:`hardest_gap`.
-
-    Example:
-        >>> size = {"contexts": 4, "concentrability": 4.0, "temperature": 0.25}
-        >>> few, many = (minimax_regret(n, **size, flip_probability=0.25) for n in (10_000, 40_000))
-        >>> round(few / many, 1)
-        4.0
-    """
-    gap = hardest_gap(
-        n,
-        contexts=contexts,
-        concentrability=concentrability,
-        level=HardInstance.balanced_level(concentrability=concentrability, temperature=temperature),
-        flip_probability=flip_probability,
-    )
-    half = gap / (2 * temperature)
-    # log cosh without overflow
-    return temperature * (half + math.log1p(math.expm1(-2 * half) / 2)) / 2
 
 
 @runtime_checkable

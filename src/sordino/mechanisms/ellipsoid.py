@@ -47,11 +47,6 @@ class Ellipsoid:
         """Return how many directions the rows span, r."""
         return len(self.whiten)
 
-    @property
-    def basis(self) -> Float[np.ndarray, "d r"]:
-        """Return an orthonormal basis of the span of the rows."""
-        return _orthonormal(self.unwhiten)
-
 
 @dataclass(frozen=True)
 class _Columns:

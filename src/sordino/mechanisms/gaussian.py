@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -83,11 +83,6 @@ class _OnGrid(ABC):
         # It covers every promise that `guarantee` makes under that relation.
         return GaussianEvent(self.mu(self.neighbors))
 
-    @property
-    def _has_noise(self) -> bool:
-        """Return whether anything is hidden: public vectors need no noise."""
-        return True
-
     @abstractmethod
     def mu(self, neighbors: NeighboringRelation) -> float:
         """Return the sensitivity divided by the standard deviation, with what the grid costs."""
@@ -108,9 +103,8 @@ class _OnGrid(ABC):
                 f"grid must be above {least_grid:.3g} and at most 2^{math.log2(largest):.0f}, got "
                 f"{self.step!r}. Measure the values in another unit."
             )
-        limits = [("standard_deviation", self._power, STEPS_OF_NOISE)] if self._has_noise else []
-        limits.append(("bound", 1, self._steps_of_bound))
-        for name, power, (least, most) in limits:
+        noise = ("standard_deviation", self._power, STEPS_OF_NOISE)
+        for name, power, (least, most) in (noise, ("bound", 1, self._steps_of_bound)):
             size, step = Fraction(getattr(self, name)), Fraction(self.step) ** power
             if not least * step <= size <= most * step:
                 square = "" if power == 1 else " (its square for the matrix)"
@@ -357,8 +351,8 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
 
     Guarantee:
         GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for any number of
-        records and any finite values; no arithmetic caveat. Nothing at all is spent with unit
-        ``"label"``. Shown by tests/unit/mechanisms/test_second_moment.py.
+        records and any finite values; no arithmetic caveat. Shown by
+        tests/unit/mechanisms/test_second_moment.py.
     """
 
     # Every record's vector x is clipped to the norm `bound` = R, whatever the others are. The
@@ -367,64 +361,29 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
     # vectors are rounded before their products are taken, so that the sensitivity needs no
     # allowance.
 
-    # The noise is that of every entry of A, and of the released diagonal; 0 with unit `"label"`,
-    # where nothing released depends on labels. The step of the matrix is γ².
-    _: KW_ONLY
-    unit: Literal["label", "record"]  # `"record"`, or `"label"` if the vectors are public
+    # The noise is that of every entry of A, and of the released diagonal. The step of the matrix is
+    # γ².
+    unit: ClassVar[str] = "record"
     _power: ClassVar[int] = 2
     _grids: ClassVar[tuple[float, float]] = (2.0**-400, 2.0**400)
     _steps_of_bound = _STEPS_OF_MOMENT_BOUND
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
+        """Refuse what cannot be computed exactly."""
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
-        _validate.settle(self, standard_deviation=_validate.non_negative)
-        if math.isinf(self.standard_deviation):
-            raise UsageError("standard_deviation must be finite.")
-        _validate.one_of("unit", self.unit, ("label", "record"))
+        _validate.settle(self, standard_deviation=_validate.positive)
         super().__post_init__()
-        public = self.unit == "label"
-        if public and (self.standard_deviation > 0 or self.neighbors != REPLACE_ONE):
-            raise UsageError(
-                "With unit='label' the vectors are public: standard_deviation must be 0 and "
-                "neighbors REPLACE_ONE."
-            )
         self._refuse_coarse_or_fine()
-
-    @classmethod
-    def calibrated(
-        cls,
-        epsilon: float,
-        *,
-        delta: float,
-        bound: float,
-        unit: Literal["label", "record"],
-        neighbors: NeighboringRelation,
-        grid: float | None = None,
-    ) -> SecondMoment:
-        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation."""
-        # Guarantee: What :meth:`guarantee` states is at most (epsilon, delta): it was computed and
-        # compared.
-        mu, bound = usable_mu(epsilon, delta), usable_bound(bound, _POWERS_OF_BOUND)
-        size = 0.0 if unit == "label" else _moved(bound, neighbors) * GRID_SLACK / mu
-        make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
-        terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
-        return least_that_keeps(size, make, lambda made: made.guarantee(**terms).epsilon <= epsilon)
-
-    @property
-    def _has_noise(self) -> bool:
-        return self.unit == "record"
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the sum in Frobenius norm, at most."""
         # R² if one record is added, removed or made empty, √2·R² if it is replaced (⟨xxᵀ, zzᵀ⟩ =
-        # (xᵀz)² is never negative), and 0 for a label.
-        return 0.0 if self.unit == "label" else _moved(self.bound, neighbors)
+        # (xᵀz)² is never negative).
+        return _moved(self.bound, neighbors)
 
     def mu(self, neighbors: NeighboringRelation) -> float:
         """Return the sensitivity divided by the standard deviation, with what the grid costs."""
-        moved = self.sensitivity(neighbors)
-        return moved / self.standard_deviation * GRID_SLACK if moved else 0.0
+        return self.sensitivity(neighbors) / self.standard_deviation * GRID_SLACK
 
     def operator_norm_bound(self, d: int, *, failure_probability: float) -> float:
         """Return a norm that the noise of a d × d matrix exceeds with this probability at most."""
@@ -439,12 +398,11 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         _validate.one_of("unit", unit, ("label", "record", "person"))
         if unit != self.unit:
             raise PrivacyError(
-                f"This second moment was built for unit={self.unit!r} and promises nothing with "
-                f"unit={unit!r}. Build one for that unit, or use a mechanism for persons."
+                f"A second moment hides whole records and promises nothing with unit={unit!r}. Use "
+                "unit='record', or a mechanism for that unit."
             )
-        delta = 0.0 if unit == "label" else self.delta
         event = GaussianEvent(self.mu(neighbors))
-        return stated(event, delta=delta, unit=unit, neighbors=neighbors, trust=trust)
+        return stated(event, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
 
     def total(self, values: Table) -> np.ndarray:
         """Return the exact sum of outer products in steps of the matrix's grid: whole numbers."""
@@ -486,9 +444,8 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         self, total: Int64[np.ndarray, "d d"], trials: int, entropy: Entropy
     ) -> Float[np.ndarray, "trials d d"]:
         """Return symmetric matrices: noise on every entry at one scale, then the symmetric part."""
-        flat = np.tile(total.ravel(), trials)
-        if self.unit == "record":
-            flat = with_noise(flat, self.standard_deviation / self.step / self.step, entropy)
+        scale = self.standard_deviation / self.step / self.step
+        flat = with_noise(np.tile(total.ravel(), trials), scale, entropy)
         noised = flat.reshape(trials, *total.shape).astype(np.float64)
         return np.asarray((noised + noised.transpose(0, 2, 1)) / 2 * self.step**2)
 
@@ -543,7 +500,7 @@ def joint_mechanisms(
         )
     return (
         tilted(second_moment_mu=mu),
-        SecondMoment(size, bound=bound, unit="record", neighbors=neighbors, delta=delta, grid=grid),
+        SecondMoment(size, bound=bound, neighbors=neighbors, delta=delta, grid=grid),
     )
 
 

@@ -206,7 +206,7 @@ class WithheldPolicy(Withholding):
                 f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
             )
         entropy = entropy_of(simulate_seed)
-        promise = weighed(self._promise(event, count, ledger.budget.delta), None, ledger)
+        promise = weighed(self._promise(event, count, ledger.budget.delta), None, ledger.accepted)
         promise = replace(promise, randomness=entropy.randomness)
         released = ledger.charge(
             event,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -346,6 +346,7 @@ class ArmMeans(WithheldFit):
     penalty: float  # strength of pessimism about arms that were pulled rarely, ≥ 0
     center: float  # their mean above the lower end; half the range if left out, which shows least
     _arms: int
+    _plain: ClassVar[bool] = False  # without shrinkage, where a test says that every arm was pulled
 
     def __init__(
         self,
@@ -381,18 +382,13 @@ class ArmMeans(WithheldFit):
             unit=unit,
             neighbors=neighbors,
             reward_range=width,
-            shrinkage=self._usable(shrinkage),
+            shrinkage=size("shrinkage", shrinkage, zero=self._plain),
             penalty=size("penalty", penalty, zero=True),
             center=middle,
             questions=None,  # who pulled an arm, in which of many contexts, tells logs apart badly
             people=None,
             _arms=k,
         )
-
-    @staticmethod
-    def _usable(shrinkage: float) -> float:
-        """Return the shrinkage; without one, arms that were never pulled would have no mean."""
-        return size("shrinkage", shrinkage)
 
     def options(self, context: object, candidates: object) -> Int64[np.ndarray, " c"]:
         """Return the arms to choose from, as indices; all of them if candidates is None."""
@@ -459,6 +455,7 @@ class ScreenedMeans(ArmMeans):
     # plain means (less the penalty) if the count was at least 1, and all equal otherwise.
     # Source: docs/intrinsic.md, "Propose, test, release".
 
+    _plain: ClassVar[bool] = True
     least_count: int | None
     _payment: tuple[str, Event] | None
 
@@ -468,11 +465,6 @@ class ScreenedMeans(ArmMeans):
         """Count, without a test yet."""
         super().__init__(logs, unit="record", neighbors=neighbors, shrinkage=0.0, penalty=penalty)
         self._keep(least_count=None, _payment=None)
-
-    @staticmethod
-    def _usable(shrinkage: float) -> float:
-        """Return no shrinkage: the test says that every arm was pulled."""
-        return shrinkage
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
@@ -496,7 +488,7 @@ class ScreenedMeans(ArmMeans):
             test.guarantee(unit="record", neighbors=self.neighbors, trust="central"),
             randomness=entropy.randomness,
         )
-        promise = weighed(promise, None, ledger)
+        promise = weighed(promise, None, ledger.accepted)
         released = ledger.charge(
             test.event,
             lambda: test.release(confidential(self).counts, entropy=entropy),

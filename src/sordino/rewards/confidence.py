@@ -490,7 +490,8 @@ class ReleasedMoment:
         """Return what :meth:`to_dict` wrote."""
         try:
             matrix = unpacked(values["matrix"], int(values["d"]))
-            settings = {name: values[name] for name in _SETTINGS}
+            settings = {name: values[name] for name in _SETTINGS if name != "unit"}
+            _validate.one_of("unit", values["unit"], (SecondMoment.unit,))
             neighbors = NeighboringRelation[values["neighbors"]]
         except (KeyError, OverflowError, TypeError, ValueError):
             raise DataError("The second moment has a field that is missing or malformed.") from None

@@ -208,11 +208,6 @@ class Judged:
         """Return of what every label is a whole number, as it was declared."""
         return self.source.parts if isinstance(self.source, Pairs) else self.source.chunks.parts
 
-    @property
-    def public_digest(self) -> str:
-        """Return the digest of all that is public of all judgments, held out or not."""
-        return self.source.public_digest
-
     def questions(self, promise: Guarantee) -> np.ndarray | None:
         """Return by what a ledger of labels knows these judgments."""
         return self.source.questions if promise.unit == "label" else None
@@ -394,7 +389,7 @@ def release_sum(
     ]
     value = paid[0].drawn_once(draw)  # once, whoever pays for what of it
     # of all that is public of all judgments, held out or not
-    artifact = digest_of_statistic(judged.public_digest, value)
+    artifact = digest_of_statistic(judged.source.public_digest, value)
     for reservation in paid:
         reservation.commit(artifact)
     ids = tuple(reservation.release_id for reservation in paid)
@@ -408,7 +403,9 @@ def label_promise(
     entropy: Entropy,
 ) -> Guarantee:
     """Return what a release promises under the terms of a ledger, with every caveat."""
-    return promise_of(mechanism, ledger, entropy, n=len(pairs), **_links(pairs))
+    promise = promise_of(mechanism, ledger, entropy, n=len(pairs), **_links(pairs))
+    named = isinstance(pairs, Rankings) and pairs.named
+    return promise.with_caveats("named-offered") if named else promise
 
 
 def _links(pairs: Pairs | Rankings) -> dict[str, bool]:
@@ -432,7 +429,7 @@ def promise_of(
         neighbors=REPLACE_ONE,
         trust="central",
     )
-    promise = weighed(promise, n, ledger)
+    promise = weighed(promise, n, ledger.accepted)
     caveats = {
         "person-group": promise.unit == "label" and linked,
         "repeats-not-linked": repeats,

@@ -33,7 +33,7 @@ from sordino.mechanisms.randomized_response import (
 from sordino.mechanisms.ranking_sum import RankingGaussian, centering, part_of
 from sordino.preferences.features import Features, Matrix, features_of_hidden
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
 from sordino.privatization.randomization import refuse_unlinked
@@ -46,7 +46,7 @@ from .model import RewardModel, centered_weights
 from .pair_losses import roots_of_variances
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
 from .release_checks import entropy_of, record_promise, record_rows
-from .reward_fit import accepted_gradient
+from .reward_fit import ATOL
 from .solver import Solution, minimize_ridge, minimize_tilted, refuse_drowned, ridge_of, ridge_path
 
 RankingMechanism = RankingGaussian | RankingObjectivePerturbation | NonPrivate
@@ -275,7 +275,7 @@ def _fit_released_rankings(
     # ballots people gave, and are about the weights that the objective has on average.
     # Source: docs/central.md, "Rankings".
     evidence, loss = released.evidence, released.evidence.loss
-    ball, atol = _validate.workable("ball", ball), accepted_gradient(evidence)
+    ball, atol = _validate.workable("ball", ball), ATOL * len(evidence) * evidence.feature_bound
     few = loss.rows.shape[1] <= MOST_FEATURES
     # The prior that a reward is about 1, θ ∼ N(0, I/L²), against a sum that varies so much.
     middle = evidence.feature_bound**2 * evidence.inflation
@@ -442,7 +442,7 @@ def terms_of_ballots(
     most = mechanism.records_per_person
     if most is not None and rankings.persons is None:
         refuse_unlinked(f"a limit of {most} records of one person")
-    promise = ranking_promise(rankings, mechanism, ledger, entropy)
+    promise = label_promise(rankings, mechanism, ledger, entropy)
     asked = rankings.questions if promise.unit == "label" else None
     people = rankings.people(most=most)
     ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
@@ -452,14 +452,6 @@ def terms_of_ballots(
         {"promise": promise, "questions": asked, "people": people, "details": details},
         {"persons": persons, "rows": countable_rows(rankings)},
     )
-
-
-def ranking_promise(
-    rankings: Rankings, mechanism: SumMechanism, ledger: Ledger, entropy: Entropy
-) -> Guarantee:
-    """Return what a release promises under the terms of a ledger, with every caveat."""
-    promise = label_promise(rankings, mechanism, ledger, entropy)
-    return promise.with_caveats("named-offered") if rankings.named else promise
 
 
 def refuse_other_ballots(

@@ -160,12 +160,10 @@ def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePertu
                 "Nothing was spent. Pass second_moment, or build the mechanism without."
             )
         return
-    if second_moment.unit != "record" or not (
-        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
-    ):
+    if not second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu:
         raise PrivacyError(
             "The mechanism does not pay for this second moment: for one record its μ is "
-            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
+            f"{second_moment.mu(REPLACE_SPECIAL)!r}, and "
             f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
         )
     if second_moment.bound != mechanism.bound:

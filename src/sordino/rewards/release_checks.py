@@ -61,13 +61,8 @@ def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
     )
 
 
-def weighed(promise: Guarantee, n: int | None, ledger: Ledger) -> Guarantee:
-    """Return a promise with the caveats that were accepted; refuse a δ that nobody accepted."""
-    return held(promise, n, ledger.accepted)
-
-
-def held(promise: Guarantee, n: int | None, accepted: tuple[str, ...] | None) -> Guarantee:
-    """Return :func:`weighed`, by what :attr:`Ledger.accepted` would say."""
+def weighed(promise: Guarantee, n: int | None, accepted: tuple[str, ...] | None) -> Guarantee:
+    """Return a promise with the caveats that a ledger accepts; refuse a δ that nobody accepted."""
     if accepted is None:
         refuse_large_delta(promise, n)
         return promise
@@ -135,7 +130,7 @@ def record_promise(
             "mechanism for labels."
         )
     promise = weighed(
-        mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central"), n, ledger
+        mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central"), n, ledger.accepted
     )
     # always a group, for whether records name persons is as private as all else of them
     named = promise.with_caveats("person-group", *caveats_of_features(features))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.sparse import issparse
@@ -49,24 +48,12 @@ _CRITERIA = ("tic", "thinning")
 BALL = 100.0
 """Default bound on the norm of the weights, chosen before any data are seen."""
 
-_ATOL = 1e-7  # accepted norm of the gradient, per pair and bound on its features
+ATOL = 1e-7  # accepted norm of the gradient, per pair and bound on its features
 
 
-@runtime_checkable
-class Bounded(Protocol):
-    """Observations whose features have a known bound."""
-
-    @property
-    def feature_bound(self) -> float:
-        """Return the bound on the norm of one answer's features."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-def accepted_gradient(evidence: Bounded) -> float:
+def accepted_gradient(evidence: Evidence | Design) -> float:
     """Return the accepted norm of the gradient: in the unit of the features, whatever it is."""
-    return _ATOL * len(evidence) * evidence.feature_bound
+    return ATOL * len(evidence) * evidence.feature_bound
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

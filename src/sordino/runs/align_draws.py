@@ -185,4 +185,6 @@ class DrawNoise(AlignRun):
 
     def _promise(self, epsilon: float, ledger: Ledger) -> Guarantee:
         caveats = withheld_caveats(self._pairs, self.settings.unit.whose)
-        return weighed(replace(self.limit.run, epsilon=epsilon, caveats=caveats), None, ledger)
+        return weighed(
+            replace(self.limit.run, epsilon=epsilon, caveats=caveats), None, ledger.accepted
+        )

@@ -58,7 +58,6 @@ from sordino.rewards.private_metrics import (
     measure_records,
     record_metrics_mechanism,
 )
-from sordino.rewards.ranking_fit import ranking_promise
 from sordino.rewards.record_release import fit_records
 from sordino.rewards.release_checks import (
     entropy_of,
@@ -626,7 +625,7 @@ class _OfRankings(BallotRun, _Estimate):
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         entropy = entropy_of(simulate_seed)
         if isinstance(self.mechanism, RankingGaussian):
-            return ranking_promise(self.rankings, self.mechanism, ledger, entropy)
+            return label_promise(self.rankings, self.mechanism, ledger, entropy)
         return record_promise(self.mechanism, ledger, entropy, n=len(self.rankings))
 
     def fitted(self, ledger: Ledger) -> _Fitted:

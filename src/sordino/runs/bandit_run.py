@@ -547,7 +547,7 @@ class _BanditRun(FolderRun):
             randomness=entropy_of(settings.simulate_seed).randomness,
             caveats=() if policy is None else policy.estimate.caveats,
         )
-        promise = weighed(promise, None, ledger)
+        promise = weighed(promise, None, ledger.accepted)
         after = ledger
         try:
             if policy is None:

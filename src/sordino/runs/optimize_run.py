@@ -227,7 +227,7 @@ class _OptimizeRun(FolderRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one batch spends, which is what all of them do; nothing is touched."""
         settings, slots = self.settings, self.slots
-        promise = weighed(self.update.guarantee(settings.relation), None, ledger)
+        promise = weighed(self.update.guarantee(settings.relation), None, ledger.accepted)
         promise = drawn_from(promise, entropy_of(settings.simulate_seed))
         if not settings.is_begun:  # else the run itself looks which batch comes next
             ledger.check(self.update.event, promise=promise, scope=f"{slots.batches} batches")

@@ -42,10 +42,15 @@ from sordino.privacy.ledger_chain import digest_of_json, event_of
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import board_table, item_line
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.label_release import Judged, new_votes, plan_updates, promise_of
+from sordino.rewards.label_release import (
+    Judged,
+    label_promise,
+    new_votes,
+    plan_updates,
+    promise_of,
+)
 from sordino.rewards.leaderboard import BOARD, POINTS, Board, BoardRelease, Leaderboard
 from sordino.rewards.metrics import REACH
-from sordino.rewards.ranking_fit import ranking_promise
 from sordino.rewards.release_checks import entropy_of, record_promise
 from sordino.rewards.vote_release import (
     ReleasedVotes,
@@ -554,7 +559,7 @@ class _Sum(RankRun):
             n = None if isinstance(known, Chunks) else self._all_records(known)
             promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)
         elif isinstance(votes, Rankings):
-            promise = ranking_promise(votes, mechanism, ledger, entropy)
+            promise = label_promise(votes, mechanism, ledger, entropy)
         elif isinstance(votes, Pairs):
             noise = cast("LabelGaussian", mechanism)
             judged = Judged.of("sordino rank", votes, noise, ledger, self.ages)

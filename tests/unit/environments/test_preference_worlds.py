@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hard_instance import hardest_gap, minimax_regret
 from scipy.special import expit
 from scipy.stats import binom
 
@@ -13,8 +14,6 @@ import sordino
 from sordino.environments.preference_worlds import (
     HardInstance,
     LinearPreferences,
-    hardest_gap,
-    minimax_regret,
 )
 from sordino.policies.gibbs import pessimistic_policy
 
@@ -160,7 +159,7 @@ def test_the_hardest_gap_keeps_the_total_variation_below_one_half(flip, n):
 def test_no_method_beats_the_lower_bound_where_all_of_them_can_be_tried():
     """Claim: PPKL, Theorem 4.5 (lower bound)
     Verdict: constant made explicit, (e^ε − 1)² sharpened to κ²
-    Ours: sordino.environments.preference_worlds.minimax_regret
+    Ours: none needed; shown by hard_instance.minimax_regret
     """
     # One context, few comparisons: the best policy for each outcome against the mean over signs
     # is the posterior's, so its exact risk is the smallest of all methods.

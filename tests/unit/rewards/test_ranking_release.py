@@ -14,10 +14,10 @@ from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings, read_rankings
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.rewards.label_release import label_promise
 from sordino.rewards.ranking_fit import (
     fit_ranked_records,
     fit_rankings,
-    ranking_promise,
     release_rankings,
 )
 from sordino.rewards.ranking_losses import PlackettLuce
@@ -134,7 +134,7 @@ def test_a_person_with_many_ballots_is_limited_and_the_noise_hides_all_that_coun
 def test_the_promise_is_known_before_the_release(tmp_path):
     rankings, ledger = election(), account(tmp_path)
     for seed in (None, 3):
-        promise = ranking_promise(rankings, NOISE, ledger, entropy_of(seed))
+        promise = label_promise(rankings, NOISE, ledger, entropy_of(seed))
         assert (
             release_rankings(rankings, NOISE, ledger=ledger, simulate_seed=seed).guarantee
             == promise

@@ -51,7 +51,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import Row, event_of
-from sordino.rewards.release_checks import held
+from sordino.rewards.release_checks import weighed
 
 Unit = TypeVar("Unit")
 
@@ -225,7 +225,7 @@ class CentralPrivacy(UnitPrivacy):
         promise, accepted = super().guarantee, () if self.accept_weak else None
         # how many units there are may be private; how many the settings speak of is public
         for n in (None, math.floor(self.expected_batch / self.sampling_probability)):
-            promise = held(replace(promise, neighbors=REPLACE_SPECIAL), n, accepted)
+            promise = weighed(replace(promise, neighbors=REPLACE_SPECIAL), n, accepted)
         return replace(promise, neighbors=self.neighbors)
 
     @property

@@ -217,7 +217,6 @@ class GaussianRegression(PlayedRegression):
         return SecondMoment(
             self.moment_deviation,
             bound=self.feature_bound,
-            unit="record",
             neighbors=REPLACE_ONE,
             delta=0.5,
             grid=math.ldexp(self.feature_bound, -max(self._bits, _LEAST_BITS)),
