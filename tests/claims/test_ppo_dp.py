@@ -111,7 +111,7 @@ def test_a_user_who_leaves_moves_every_later_batch():
 
     Claim: PPO-DP, Proposition 1 (parallel composition)
     Verdict: true for replace and zero-out with fixed slots; false for add/remove
-    Ours: sordino.algorithms.user_slots.refuse_shifting;
+    Ours: sordino.mechanisms.regressions.base.slot_relation;
         sordino.privacy.accounting.Spend.check_disjoint: the ledger's rule `slot` refuses add/remove
     """
     batches, epsilon, delta = 30, 1.0, 1e-6

@@ -28,7 +28,7 @@ from sordino.environments.values import Environment, feature_bound_of
 from sordino.errors import DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.randomized_response import NonPrivate
-from sordino.mechanisms.regressions.base import LeastSquares, Oracle
+from sordino.mechanisms.regressions.base import LeastSquares, Oracle, slot_relation
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
@@ -39,7 +39,7 @@ from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
-from .user_slots import Batch, RecordedUsers, RunUsers, Slots, UserSlots, interact, refuse_shifting
+from .user_slots import Batch, RecordedUsers, RunUsers, Slots, UserSlots, interact
 
 UPDATES: Final = ("npg", "pg", "rebel")
 ORACLES: Final[Mapping[str, Oracle]] = {
@@ -629,7 +629,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         >>> len(run.policies), run.guarantee.epsilon <= 1.0, run.coverage <= 6
         (5, True, True)
     """
-    refuse_shifting(neighbors)
+    slot_relation(neighbors)
     slots = Slots(users=users, batches=batches)
     entropy = entropy_of(simulate_seed)
     bounds = UpdateBounds.of(

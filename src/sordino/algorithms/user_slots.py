@@ -20,13 +20,12 @@ from jaxtyping import Float, Int64
 
 from sordino import _random, _validate
 from sordino.environments.values import Environment, bounded_contexts, bounded_rewards
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import DataError, UsageError
 from sordino.policies.softmax import LogLinearPolicy, sampled
 from sordino.preferences.bandit_logs import usable_reward_range
 from sordino.preferences.containers import Progress
 from sordino.preferences.files import read_rows, untold
 from sordino.preferences.records import PERSON
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 
 RULE: Final = "person-id"
@@ -65,18 +64,6 @@ class Slots:
         """Record, before the first spend, that no two batches share a person."""
         if len(scopes) > 1:  # one batch alone is disjoint from nothing
             ledger.declare_disjoint(scopes, rule=RULE)
-
-
-def refuse_shifting(neighbors: NeighboringRelation) -> None:
-    """Refuse a relation under which one change moves the slots of others."""
-    # Source: docs/policy_optimization.md, "Setting and privacy unit".
-    _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
-    if neighbors is ADD_OR_REMOVE_ONE:
-        raise PrivacyError(
-            "Adding or removing a user moves everybody behind into another slot, so one change "
-            "would alter every later batch: ADD_OR_REMOVE_ONE is not promised here. Nothing was "
-            "spent. Use REPLACE_SPECIAL (all of a user is zeroed out) or REPLACE_ONE."
-        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -24,7 +24,7 @@ from transformers.trainer_utils import TrainOutput
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.algorithms.user_slots import RULE, Slots, refuse_shifting
+from sordino.algorithms.user_slots import RULE, Slots
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.dp_sgd.privacy import PaidRun, UnitPrivacy
 from sordino.language.dp_sgd.training import (
@@ -56,6 +56,7 @@ from sordino.language.rewards.text_rewards import (
     summed_rewards,
 )
 from sordino.language.training.private_training import CentralConfig, own_settings
+from sordino.mechanisms.regressions.base import slot_relation
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.accounting import calibrate, composed_epsilon
 from sordino.privacy.guarantee import (
@@ -128,7 +129,7 @@ class SlotPrivacy(UnitPrivacy):
         for name in ("epsilon", "clip"):
             _validate.positive(name, getattr(self, name))
         _validate.failure_probability("delta", self.delta, zero=False)
-        refuse_shifting(self.neighbors)
+        slot_relation(self.neighbors)
         for name in ("slots", "batches", "updates_per_batch"):
             _validate.integer(name, getattr(self, name), at_least=1)
         refuse_large_delta(self.guarantee, self.people)

@@ -44,7 +44,7 @@ from sordino.privacy.objective_curves import (
     slack_of_trace,
 )
 
-from .base import Described, WorstCase
+from .base import Described, WorstCase, usable_mu
 
 _OUTPUT_SHARE = 1 / 32
 """μ of the output noise over that of the tilt, which then grows by about 0.05 %."""
@@ -92,10 +92,7 @@ def _largest_mu(
         found = joint_delta(epsilon, mu, kappa, mu * _OUTPUT_SHARE, rest, neighbors=neighbors)
         return math.log(max(found, 1e-300) / delta)
 
-    too_much = gaussian_mu(epsilon, delta)
-    if too_much == 0:
-        raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
-    enough = too_much
+    enough = too_much = usable_mu(epsilon, delta)
     while (left := excess(enough)) > 0:
         too_much, over, enough = enough, left, enough / 2
         if enough < _LEAST_MU:

@@ -201,6 +201,15 @@ def centering(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
     return sparse.csr_array(sparse.eye_array(m, format="csr") - member @ means)
 
 
+def pair_rows(
+    one: Int64[np.ndarray, " p"], other: Int64[np.ndarray, " p"], width: int
+) -> sparse.csr_array:
+    """Return a row for each pair of columns: 1 in the one, −1 in the other."""
+    n = len(one)
+    places = np.tile(np.arange(n), 2), np.concatenate([one, other])
+    return sparse.csr_array((np.repeat([1.0, -1.0], n), places), shape=(n, width))
+
+
 def _pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
     """Return the matrix whose products with features are differences that span all of them."""
     # One row for each pair of candidates of a slate; for a slate of more than nine candidates one
@@ -211,9 +220,7 @@ def _pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
             parts.append(centering(starts)[np.sort(group.rows.ravel())])
             continue
         high, low = (group.rows[side].ravel() for side in np.triu_indices(group.size, 1))
-        places = np.tile(np.arange(len(high)), 2), np.concatenate([high, low])
-        values = np.repeat([1.0, -1.0], len(high))
-        parts.append(sparse.csr_array((values, places), shape=(len(high), m)))
+        parts.append(pair_rows(high, low, m))
     return sparse.csr_array(sparse.vstack(parts))
 
 

@@ -274,23 +274,18 @@ def privatize_choices(
     )
 
 
-def _refuse_other_sizes(slates: Slates, mechanism: KaryRandomizedResponse) -> None:
-    """Refuse ballots whose number of candidates is not that of the die; it is public."""
-    wrong = slates.sizes != mechanism.categories
-    if wrong.any():
-        raise DataError(
-            f"Ballot {int(np.argmax(wrong))} has {slates.sizes[np.argmax(wrong)]} candidates, and "
-            f"the die is for categories={mechanism.categories}. Nothing was released. Ballots of "
-            "any length are for one noised sum (--noise estimate)."
-        )
-
-
 def terms_of_choices(
     rankings: Rankings, mechanism: KaryRandomizedResponse, ledger: Ledger, entropy: _random.Entropy
 ) -> dict[str, Any]:
     """Return what the release of first choices is recorded with; refuse what it cannot keep."""
     rankings.refuse_other_order()
-    _refuse_other_sizes(rankings, mechanism)
+    wrong = rankings.sizes != mechanism.categories  # public
+    if wrong.any():
+        raise DataError(
+            f"Ballot {int(np.argmax(wrong))} has {rankings.sizes[np.argmax(wrong)]} candidates, "
+            f"and the die is for categories={mechanism.categories}. Nothing was released. Ballots "
+            "of any length are for one noised sum (--noise estimate)."
+        )
     unit = ledger.budget.unit
     person = unit == "person"
     count = questions_of_one_person(rankings) if person else 1  # ballots that a promise is about

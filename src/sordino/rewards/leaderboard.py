@@ -26,6 +26,7 @@ from sordino._files import read_json
 from sordino._random import SimulatedEntropy, normals
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.label_sum import coefficients
+from sordino.mechanisms.ranking_sum import pair_rows
 from sordino.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -135,12 +136,9 @@ class Votes:
         weighed = ballots.members * (ballots.counts * ballots.weights)[:, None]
         all_of_them = weighed.T @ ballots.members
         one, two = np.nonzero(np.triu(all_of_them, 1))
-        ends, n = np.repeat([1.0, -1.0], len(one)), np.arange(len(one))
         return cls(
             items=items,
-            rows=sparse.csr_array(
-                (ends, (np.tile(n, 2), np.append(one, two))), shape=(len(one), len(items))
-            ),
+            rows=pair_rows(one, two, len(items)),
             counts=all_of_them[one, two] if counts is None else counts,
             statistic=statistic,
             noise=noise,

@@ -7,7 +7,6 @@ Of files, tasks clip and add up; this process alone tilts, pays and noises.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, UNDECIDED
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_array
 
 from .confidence import ReleasedMoment, record_ellipsoid, refuse_small_ridge
 from .evidence import width_of
@@ -121,7 +121,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
                 source, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
             )
         ),
-        digest=lambda together: hashlib.sha256(together.astype("<f8").tobytes()).hexdigest(),
+        digest=digest_of_array,
         promise=promise,
         details=dict(UNREAD) if held_out else None,
     )

@@ -27,7 +27,7 @@ from sordino.mechanisms.randomized_response import (
     NonPrivate,
     debiased_choices,
 )
-from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian
+from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian, pair_rows
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, judgments, questions, refuse_kind
 from sordino.preferences.comparisons import ItemDifferences
@@ -43,6 +43,7 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
 )
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_array
 
 from .evidence import Evidence, Released, evidence_of_answers
 from .label_release import Judged, digest_of_statistic, release_sum, votes_of
@@ -222,11 +223,7 @@ def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> Release
     ballots = Ballots(sets, times.astype(np.float64), np.ones(len(sets)))
     one, two = np.triu_indices(k, 1)
     in_order = np.nonzero(sets)[1].reshape(-1, k)
-    ends = np.concatenate([in_order[:, one].ravel(), in_order[:, two].ravel()])
-    m = len(sets) * len(one)
-    rows = sparse.csr_array(
-        (np.repeat([1.0, -1.0], m), (np.tile(np.arange(m), 2), ends)), shape=(m, len(items))
-    )
+    rows = pair_rows(in_order[:, one].ravel(), in_order[:, two].ravel(), len(items))
     other = choices.flip_probability / (k - 1)
     votes = Votes(
         items=items,
@@ -546,22 +543,16 @@ def _release_records(
     released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release_total(total, entropy=entropy),
-        digest=lambda value: hashlib.sha256(value.astype("<f8").tobytes()).hexdigest(),
+        digest=digest_of_array,
         promise=promise,
     )
     sums, variance = released.value, mechanism.standard_deviation**2
     weight = _record_weight(k)
     noise = np.full(k + items.ties, variance)
     noise[k:] /= _TIE**2
-    one, other = np.triu_indices(k, 1)
-    cells = np.arange(len(one))
-    rows = sparse.csr_array(
-        (np.repeat([1.0, -1.0], len(one)), (np.tile(cells, 2), np.append(one, other))),
-        shape=(len(one), k),
-    )
     votes = Votes(
         items=items.items,
-        rows=rows,
+        rows=pair_rows(*np.triu_indices(k, 1), k),
         counts=sums[k + 1 :] / weight,
         statistic=sums[:k],
         ties=float(sums[k] / _TIE) if items.ties else None,

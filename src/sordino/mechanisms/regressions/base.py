@@ -97,6 +97,7 @@ class RegressionTerms:
 
 def slot_relation(neighbors: NeighboringRelation) -> NeighboringRelation:
     """Return a relation that fixed slots can promise."""
+    # Source: docs/policy_optimization.md, "Setting and privacy unit".
     _validate.one_of("neighbors", neighbors, NeighboringRelation)
     if neighbors == ADD_OR_REMOVE_ONE:
         raise PrivacyError(
