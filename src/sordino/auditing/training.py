@@ -388,12 +388,9 @@ def _sampling_finding(
     }
     worst = min(p_values, key=p_values.__getitem__)
     strange = any(len(set(one)) < len(one) or not set(one) <= set(range(units)) for one in batches)
-    wrong, (hits, n, expected), least = "", tests[worst], p_values[worst]
+    (hits, n, expected), least = tests[worst], p_values[worst]
     told = f"{worst} have a share of {hits / n:.4g} where {expected:.4g} is expected"
-    if strange:
-        wrong = "A batch holds a unit twice, or one that was not there: that is no sample."
-    elif least < level / len(tests):
-        wrong = f"{trials} batches are not drawn as the accountant counts: {told}."
+    wrong = "twice" if strange else "wrong" if least < level / len(tests) else ""
     # Which chance would have been found.
     limits = "Anybody who is ever left out would have been noticed."
     if q != 1:
@@ -401,11 +398,11 @@ def _sampling_finding(
         tried = q + (1 - q) * np.geomspace(1e-6, 1, 400)
         found = tried[binom.sf(above, units * trials, tried) >= POWER][0]
         limits = f"A chance of {found:.3g} where {q:g} is claimed would have been detected."
-    clear = f"{trials} batches look like Poisson samples; at most, {told}. {limits}"
     return Finding.judged(
         "sampler",
         wrong=wrong,
-        clear=clear,
+        told=told,
+        limits=limits,
         p_value=0.0 if strange else min(1.0, least * len(tests)),
         details={
             "batches": trials,

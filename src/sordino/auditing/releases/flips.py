@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Integer
 from scipy.special import betaincinv, expit, i0e, logit
 
-from sordino.auditing.findings import POWER, Finding, Measurement
+from sordino.auditing.findings import ATTACKS, POWER, Finding, Measurement
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
@@ -479,11 +479,7 @@ def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
         chance = found.details.get("chance")
         whole = found.outcome == "clear" and found.details.get("whole")
         if whole and isinstance(chance, float) and chance <= _RARE:
-            summary = (
-                "Just as many labels are flipped as coins of this epsilon flip on average. One "
-                f"honest file of {1 / chance:.0f} has that by chance. If other files of the same "
-                "maker have it too, the number was fixed, and the claim is false."
-            )
+            summary = ATTACKS["exact-flips"]["odd"].format(1 / chance)
             told[place] = replace(found, outcome="warning", summary=summary)
     return told
 

@@ -729,14 +729,11 @@ def _audit_choices(
     labels, each = 1, label_loss(made.flip_probability, made.categories)
     if claim.unit == "person" and made.persons is not None:
         labels = most_questions(made.persons, made.keys)
-    wrong = (
-        f"One person gave {labels} answers with the die that the manifest states: "
-        f"epsilon={never_less(labels * each)} together, more than is claimed."
-    )
     stated = Finding.judged(
         "claim",
-        wrong=wrong if labels * each > claim.epsilon * (1 + _WRITTEN_DOWN) else "",
-        clear="The manifest states a die that keeps the claim.",
+        wrong="more_dice" if labels * each > claim.epsilon * (1 + _WRITTEN_DOWN) else "",
+        clear="die",
+        cost=never_less(labels * each),
         details={"labels": labels, "each": each, "categories": made.categories},
     )
     counted, measured = Finding.skipped("flip-rate"), tuple[Measurement, ...]()
@@ -744,14 +741,11 @@ def _audit_choices(
         loss = min(claim.epsilon, max(claim.epsilon / labels, each))
         table = _answers_by_choice(made, read_rankings(raw))
         lower = _surely_lost(table, level)
-        said = (
-            f"An answer is surely e^{never_more(lower, 4)} times as frequent among those who meant "
-            f"it as among the others; e^{never_less(loss, 4)} is permitted"
-        )
         counted = Finding.judged(
             "flip-rate",
-            wrong=f"{said}." if lower > loss else "",
-            clear=f"{said}, up to chance.",
+            wrong=lower > loss,
+            lower=never_more(lower, 4),
+            loss=never_less(loss, 4),
             details={"rows": int(table.sum()), "kept": int(np.trace(table))},
         )
         terms = {"claimed": loss, "lower": lower, "confidence": 1 - level}

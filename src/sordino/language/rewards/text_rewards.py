@@ -512,12 +512,7 @@ class TextRewardModel:
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """What trl calls for rewards; made by :func:`reward_function`.
-
-    Guarantee:
-        What ``promise.guarantee`` says; calling it is post-processing. Shown by
-        tests/language/test_text_rewards.py.
-    """
+    """What trl calls for rewards; made by :func:`reward_function`, which says what it promises."""
 
     reward: TextRewardModel  # the private reward
     pessimism: float = field(default=0.0, kw_only=True)  # `scale` of its pessimistic score
