@@ -34,7 +34,6 @@ from sordino.reporting.wording import (
     describe_ledger,
     describe_mechanism,
     describe_metrics,
-    explain_missing,
     is_of_rankings,
     judged,
     number_rows,
@@ -442,7 +441,9 @@ def summarize(
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     noise = str(result.get("noise") or "")
     unscored = noise == "estimate" or is_of_rankings(result)
-    reasons = explain_missing(result, guarantee) if unscored else {}
+    note, reasons = METRICS_NOTES["labels" if noise == "labels" else "other"], dict[str, str]()
+    if unscored:
+        note, reasons = describe_metrics(result, guarantee)
     reasons |= NO_CHOICE if judged(result) == "answers" else {}
     reward, policy = result.get("reward"), result.get("policy")
     public, truth = result.get("public_evaluation"), result.get("truth")
@@ -487,9 +488,7 @@ def summarize(
         "guarantee": words,
         "mechanism": describe_mechanism(result, guarantee),
         "spend": spend,
-        "metrics_note": describe_metrics(result, guarantee)
-        if unscored
-        else METRICS_NOTES["labels" if noise == "labels" else "other"],
+        "metrics_note": note,
         "reward": measured,
         "fit": _describe_fit(reward, result),
         "calibration": [

@@ -375,24 +375,6 @@ def _held_out(result: Json, told: Json, guarantee: Guarantee) -> str:
     return f"{of} ({whole(pairs)} {judged(result)})"
 
 
-def describe_metrics(result: Json, guarantee: Guarantee) -> str:
-    """Return where the metrics of a curator's run come from, and what they cost."""
-    bought, records = result.get("metrics"), guarantee.hides_texts
-    if is_of_rankings(result):
-        return SAID["unscored"]
-    if _in_pieces(result) and bought is None:
-        return SAID["unread"] + ("" if records else SAID["for_sale"])
-    if bought is None:
-        return "No metric was bought, and none is free." if records else SAID["free"]
-    what = "All but the calibration slope was" if records else "Every metric below was"
-    held_out = _held_out(result, bought, guarantee)
-    return SAID["bought"].format(what=what, held_out=held_out, price=_price(bought))
-
-
-def _in_pieces(result: Json) -> bool:
-    return (result.get("data") or {}).get("files") is not None
-
-
 NO_CHOICE = dict.fromkeys(
     ("win_rate", "kl"), "Each judgment is about one answer: nobody chose between two."
 )
@@ -404,29 +386,33 @@ def judged(result: Json) -> str:
     return "answers" if (result.get("data") or {}).get("judged") == "answers" else "pairs"
 
 
-def explain_missing(result: Json, guarantee: Guarantee) -> dict[str, str]:
-    """Return why a metric of a curator's run is null, by its key."""
-    bought, records = result.get("metrics") is not None, guarantee.hides_texts
-    slope = ("calibration_slope",)
+def describe_metrics(result: Json, guarantee: Guarantee) -> tuple[str, dict[str, str]]:
+    """Return where a curator's metrics come from and what they cost; and why some are null."""
+    bought, records = result.get("metrics"), guarantee.hides_texts
+    every = (*_SOLD, "calibration_slope")
     if is_of_rankings(result):
-        return dict.fromkeys((*_SOLD, *slope, "kl"), SAID["unscored"])
-    if _in_pieces(result) and not bought:
-        return dict.fromkeys(
-            (*_SOLD, *slope), SAID["unread_short"] + ("" if records else SAID["for_sale"])
-        )
+        return SAID["unscored"], dict.fromkeys((*every, "kl"), SAID["unscored"])
+    if bought is None and (result.get("data") or {}).get("files") is not None:  # read in pieces
+        sale = "" if records else SAID["for_sale"]
+        return SAID["unread"] + sale, dict.fromkeys(every, SAID["unread_short"] + sale)
+    note = "No metric was bought, and none is free." if records else SAID["free"]
+    if bought is not None:
+        what = "All but the calibration slope was" if records else "Every metric below was"
+        held_out = _held_out(result, bought, guarantee)
+        note = SAID["bought"].format(what=what, held_out=held_out, price=_price(bought))
     if not records:
-        told = dict.fromkeys(slope, "No finite slope fits what was released.")
+        told = {"calibration_slope": "No finite slope fits what was released."}
         free = {
             "accuracy": f"Held-out accuracy {SAID['not_free']}",
             "win_rate": f"The win rate {SAID['not_free']}",
         }
-        return told if bought else told | free
+        return note, told if bought is not None else told | free
     sold = (
         "It was bought, and too few records are held out for it to stand out from the noise."
-        if bought
+        if bought is not None
         else f"{SAID['private_records']} --metrics-epsilon buys it, or --evaluate a public file."
     )
-    return dict.fromkeys(_SOLD, sold) | {
+    return note, dict.fromkeys(_SOLD, sold) | {
         "calibration_slope": f"{SAID['private_records']} this one cannot be bought.",
         "kl": "It depends on prompts and answers, which are private.",
     }
