@@ -55,7 +55,6 @@ from sordino.collection.database import (
     PERSONS,
     QUESTIONS,
     failing,
-    locked,
     reading,
     rewrite,
     sorted_anew,
@@ -180,17 +179,12 @@ def forget(engine: Engine) -> int:
     with reading(engine) as connection:
         linked = select(func.count()).where(INVITATIONS.c.person.is_not(None))
         links = int(connection.execute(linked).scalar_one())
-    _write(
-        engine,
-        [
-            *locked(engine),
-            update(PERSONS).values(device=None, moving=None, questions="[]"),
-            update(ANSWERS).values(id=""),
-            delete(INVITATIONS),
-            *sorted_anew(engine),
-        ],
-        "Every link is still there.",
-    )
+    dropped = [
+        update(PERSONS).values(device=None, moving=None, questions="[]"),
+        update(ANSWERS).values(id=""),
+        delete(INVITATIONS),
+    ]
+    _write(engine, sorted_anew(engine, dropped), "Every link is still there.")
     rewrite(engine)
     return links
 

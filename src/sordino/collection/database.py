@@ -16,7 +16,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -29,6 +29,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Engine,
+    Executable,
     Integer,
     MetaData,
     String,
@@ -206,25 +207,20 @@ def take_turn(connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TURN})")
 
 
-def locked(engine: Engine) -> list[Any]:
-    """Return statements after which nobody else reads or writes until the transaction ends."""
-    # SQLite needs none. The order is that in which others read, so that nobody waits in a circle.
-    if engine.dialect.name != "postgresql":
-        return []
-    names = ", ".join(one.name for one in (INVITATIONS, *_REWRITTEN))
-    return [
-        text("SET LOCAL statement_timeout = 0"),  # a large study may take a while
-        text(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"),
-    ]
-
-
-def sorted_anew(engine: Engine) -> list[Any]:
-    """Return statements that write all rows anew, in the order of their keys."""
+def sorted_anew(engine: Engine, changes: Sequence[Executable]) -> list[Executable]:
+    """Return changes, before them a lock, and behind them all rows anew in the order of keys."""
     # PostgreSQL keeps rows in its files as they came, and with each the number of its transaction.
     # After these statements the place of a row tells its key, and all numbers are the same. SQLite
-    # keeps rows by their key from the beginning.
+    # keeps rows by their key from the beginning, and locks by itself.
     if engine.dialect.name != "postgresql":
-        return []
+        return [*changes]
+    # Nobody else reads or writes until the transaction ends. The order is that in which others
+    # read, so that nobody waits in a circle.
+    names = ", ".join(one.name for one in (INVITATIONS, *_REWRITTEN))
+    lock = [
+        "SET LOCAL statement_timeout = 0",  # a large study may take a while
+        f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE",
+    ]
     steps = [f"TRUNCATE {INVITATIONS.name}"]
     for one in _REWRITTEN:
         keys = ", ".join(f'{column.name} COLLATE "C"' for column in one.primary_key)
@@ -234,7 +230,7 @@ def sorted_anew(engine: Engine) -> list[Any]:
             f"INSERT INTO {one.name} (TABLE copied ORDER BY {keys})",
             "DROP TABLE copied",
         ]
-    return [text(step) for step in steps]
+    return [*map(text, lock), *changes, *map(text, steps)]
 
 
 def rewrite(engine: Engine) -> None:

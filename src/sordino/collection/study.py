@@ -73,6 +73,13 @@ Ask = Literal["pair", "thumb", "rating", "choice", "ranking"]
 """What a question asks for: which of two is better, whether one is good, how good it is, the best
 of a few, or their order, of which only the first place is randomized and leaves the device."""
 
+_ANSWERS: Final = {
+    "pair": ("first", "second"),
+    **dict.fromkeys(("thumb", "rating"), ("completion",)),
+    **dict.fromkeys(("choice", "ranking"), ("candidates",)),
+}
+"""The fields in which the answers of a question stand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -126,12 +133,15 @@ def make_question(row: Mapping[str, Any], where: str, levels: Levels | None = No
 
 def sent_question(value: object, levels: Levels | None = None) -> Question:
     """Return a question as a page sends it: under its own name, and in canonical order."""
-    sides = {"pair": ("first", "second"), "thumb": ("completion",), "rating": ("completion",)}
     has = value if isinstance(value, Mapping) else {}
     ask, answers = has.get("ask"), has.get("answers")
-    fields = sides.get(ask, ()) if isinstance(ask, str) else ()
+    fields = _ANSWERS.get(ask, ()) if isinstance(ask, str) else ()
     question = None
-    if fields and isinstance(answers, list) and len(answers) == len(fields):
+    if (
+        fields not in {(), ("candidates",)}
+        and isinstance(answers, list)
+        and len(answers) == len(fields)
+    ):
         row = {"ask": ask, "prompt": has.get("prompt"), **dict(zip(fields, answers, strict=True))}
         question = make_question(row, "the question", levels)
     if question is None or question.to_dict() | {"answers": list(question.answers)} != value:
@@ -151,7 +161,7 @@ def _asked(row: Mapping[str, Any], where: str, levels: Levels | None) -> Ask:
     named = next((name for name in ("candidates", "completion") if name in row), "first")
     usual = {"candidates": "choice", "completion": "rating" if levels else "thumb", "first": "pair"}
     ask = row.get("ask", usual[named])
-    if ask not in _ASKED[named]:
+    if not isinstance(ask, str) or _ANSWERS.get(ask, ("",))[0] != named:
         raise DataError(
             f"{where}: field 'ask' must be one of {', '.join(get_args(Ask))}, and fit the answers: "
             "'first' and 'second' of a pair, 'completion' of a thumb or a rating, 'candidates' of "
@@ -162,19 +172,11 @@ def _asked(row: Mapping[str, Any], where: str, levels: Levels | None) -> Ask:
     return cast("Ask", ask)
 
 
-_ASKED: Final = {
-    "first": ("pair",),
-    "completion": ("thumb", "rating"),
-    "candidates": ("choice", "ranking"),
-}
-
-
 def _answers_of(
     row: Mapping[str, Any], ask: str, where: str
 ) -> tuple[list[Text], tuple[str, ...] | None]:
     """Return the answers of a question as they stand there, and whose they are if that is said."""
-    if ask in {"pair", "thumb", "rating"}:
-        fields = ("first", "second") if ask == "pair" else ("completion",)
+    if (fields := _ANSWERS[ask]) != ("candidates",):
         named = names_of(row, where)
         names = named and (named.first, named.second)[: len(fields)]
         return [read_text(row, name, where) for name in fields], names
