@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
 from typer.exceptions import TyperException
+from typer.main import get_command
 
 from sordino.errors import FileSystemError, PrivacyWarning, SordinoError, UsageError
 
@@ -23,6 +24,7 @@ from ._app import COMMANDS, app, explain_crash, load_command, say_error, say_war
 __all__ = ["app", "load_command", "main", "preload", "run"]
 
 
+_GROUP = get_command(app)  # built once; a command is loaded into it when it is asked for
 _INTERRUPTED = 130
 _TOO_LARGE = (
     "This needs more memory than there is. If coins were drawn before, the ledger shows the spend. "
@@ -44,7 +46,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", PrivacyWarning)
         warnings.showwarning = say_warning  # type: ignore[assignment]  # called by position
     try:
-        result: Any = app(args=arguments, standalone_mode=False)
+        result: Any = _GROUP(args=arguments, standalone_mode=False)
     except (SordinoError, MemoryError) as problem:
         error = problem if isinstance(problem, SordinoError) else UsageError(_TOO_LARGE)
         say_error(error)
