@@ -177,19 +177,6 @@ class Finding:
 class Audit:
     """An attempt to refute a privacy claim; what is not refuted is not proved.
 
-    Attributes:
-        kind: What was audited: a ``"mechanism"``, a ``"release"`` (a file), a ``"run"``,
-            ``"training"`` or a ``"model"``.
-        subject: Its name; never data.
-        claim: What it promises.
-        findings: Every attack, and what came of it; what matters first stands first: what
-            refutes, what is suspicious, what could not be tried, what found nothing.
-        measured: Numbers that attacks forced out, the decisive one first; may be empty.
-        level: Chance that a true claim is refuted, over all attacks together.
-        confidential: Whether numbers were computed from raw judgments: then the audit itself is
-            not for publication.
-        lacks: What a verdict needs and was not there, one sentence each with the way out.
-
     Example:
         >>> from sordino import REPLACE_ONE, Guarantee
         >>> claim = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local")
@@ -197,14 +184,15 @@ class Audit:
         'cannot tell'
     """
 
-    kind: Kind
-    subject: str
-    claim: Guarantee
-    findings: tuple[Finding, ...]
-    measured: tuple[Measurement, ...] = ()
-    level: float = 1e-3
+    kind: Kind  # what was audited; a `"release"` is a file
+    subject: str  # its name; never data
+    claim: Guarantee  # what it promises
+    findings: tuple[Finding, ...]  # every attack, and what came of it, in the order of `Outcome`
+    measured: tuple[Measurement, ...] = ()  # what attacks forced out, the decisive number first
+    level: float = 1e-3  # chance that a true claim is refuted, over all attacks together
+    # Whether numbers are of raw judgments: then the audit itself is not for publication.
     confidential: bool = False
-    lacks: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()  # what a verdict needs, one sentence each with the way out
 
     def __post_init__(self) -> None:
         """Refuse an unknown kind; put what matters first in front."""

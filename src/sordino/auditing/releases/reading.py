@@ -247,10 +247,8 @@ def read_released(
 def raw_fields(
     path: Path, *, manifest: Path | None = None, person_field: str = "person"
 ) -> tuple[str, ...]:
-    """Return the fields by which a file is one of raw judgments; empty if it may be a release.
-
-    Only the first row of each file is looked at; of answers, :func:`raw_columns` sees the rest.
-    """
+    """Return the fields by which a file is one of raw judgments; empty if it may be a release."""
+    # Only the first row of each file is looked at; of answers, `raw_columns` sees the rest.
     for file in _inside(path):
         rows = read_rows(file, person_field=person_field, answers=True)
         _, row = next(iter(rows), ("", {}))

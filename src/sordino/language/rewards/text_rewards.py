@@ -665,16 +665,11 @@ class LastLayerUncertainty:
 
     Source:
         docs/local.md, confidence and pessimism: Γ(x, a) = radius·‖φ(x, a) − φ̄‖_{M⁻¹}.
-
-    Attributes:
-        ellipsoid: M, and what the radius is made of; around the weights of the head.
-        mean: Mean feature of the training answers, shape (d,).
-        confidence: How often the set would hold a linear truth, in (0, 1).
     """
 
-    ellipsoid: ConfidenceEllipsoid
-    mean: Float[np.ndarray, " d"]
-    confidence: float = 0.95
+    ellipsoid: ConfidenceEllipsoid  # M, and what the radius is made of; around the head's weights
+    mean: Float[np.ndarray, " d"]  # mean feature of the training answers
+    confidence: float = 0.95  # how often the set would hold a linear truth, in (0, 1)
 
     def __post_init__(self) -> None:
         _validate.failure_probability("confidence", self.confidence, zero=False)
