@@ -57,7 +57,7 @@ def telling(name: str, value: object) -> float:
     if result < _TELLING:
         raise UsageError(
             f"{name} must be at least {_TELLING:g}, got {value!r}: every answer would be as good "
-            "as a fair coin."
+            "as a fair coin or die."
         )
     return result
 

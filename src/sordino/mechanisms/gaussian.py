@@ -71,6 +71,7 @@ class _OnGrid(ABC):
         _validate.settle(self, delta=_validate.fraction, neighbors=_known)
         if self.grid is not None:
             _validate.settle(self, grid=_validate.positive)
+        self._refuse_coarse_or_fine()
 
     @property
     def step(self) -> float:
@@ -158,7 +159,6 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
         _validate.settle(self, standard_deviation=_validate.positive, bound=_validate.positive)
         super().__post_init__()
         _validate.settle(self, records_per_person=_cap)
-        self._refuse_coarse_or_fine()
 
     @classmethod
     def calibrated(
@@ -373,7 +373,6 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
         _validate.settle(self, standard_deviation=_validate.positive)
         super().__post_init__()
-        self._refuse_coarse_or_fine()
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the sum in Frobenius norm, at most."""

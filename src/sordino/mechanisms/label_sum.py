@@ -640,18 +640,16 @@ class LabelDesign(DesignedSum):
     # P the number of parts, and a 0 nothing. Rows that do not count hold zeros.
     halves: Int32[np.ndarray, "n r"]
     used: Bool[np.ndarray, " n"]  # which rows count
-    persons: PersonIds | None = None  # whose rows they are, if all of one person change together
-    parts: int = 2  # P, of which every label is a whole number
-    tied: Int32[np.ndarray, "n q"] | None = None  # what a tie of each row adds, behind, in steps
-    weights: Float[np.ndarray, " n"] | None = None  # how much of each row is summed
+    persons: PersonIds | None  # whose rows they are, if all of one person change together
+    parts: int  # P, of which every label is a whole number
+    tied: Int32[np.ndarray, "n q"]  # what a tie of each row adds, behind, in steps
+    weights: Float[np.ndarray, " n"] | None  # how much of each row is summed; all of it if None
     # How many steps one change moves the sum at most, rounded up: Δ.
     moved: float = field(init=False)
     # The rows of a change that may move it as far: one row, or one person's.
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.tied is None:
-            object.__setattr__(self, "tied", np.zeros((len(self.halves), 0), dtype=np.int32))
         moves = lengths(self.halves, self.parts, self.tied)
         if self.weights is None:
             self._hide(moves, self.persons, self._together)
@@ -694,7 +692,6 @@ class LabelDesign(DesignedSum):
         # a label and a tie a row has half, so with T ties it is 3Σr of theirs less, and (cT)² more.
         # Source: docs/ranking.md, "How it is private", persons.
         moved, (n, m) = np.empty(len(rows), dtype=np.int64), rows.shape
-        assert self.tied is not None  # noqa: S101 - for the type checker
         height = max(1, _AT_ONCE // (m * max(m, self.halves.shape[1])))
         for at in range(0, n, height):
             some = rows[at : at + height]
@@ -714,7 +711,6 @@ class LabelDesign(DesignedSum):
         total = np.zeros(self.halves.shape[1], dtype=np.int64)
         for part, halves in dense_parts(self.halves):
             total += times[part] @ halves.astype(np.int64)
-        assert self.tied is not None  # noqa: S101 - for the type checker
         return np.append(total, (times == 1) @ self.tied.astype(np.int64))
 
 

@@ -40,7 +40,6 @@ NO_CHOICE: Final = -1
 """The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
 
 _CHUNK: Final = 1 << 20
-_LEAST: Final = 1e-6  # below it keeping has no digits left to learn from
 _MOST: Final = 2**15 - 1  # an answer fits 16 bits
 
 
@@ -325,12 +324,7 @@ class KaryRandomizedResponse(_Coin):
     what: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
-        if self.epsilon < _LEAST:
-            raise UsageError(
-                f"epsilon must be at least {_LEAST:g}, got {self.epsilon!r}: every answer would "
-                "be as good as a fair die."
-            )
+        object.__setattr__(self, "epsilon", _validate.telling("epsilon", self.epsilon))
         count = _validate.integer("categories", self.categories, at_least=2, at_most=_MOST)
         object.__setattr__(self, "categories", count)
 
