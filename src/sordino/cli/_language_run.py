@@ -472,11 +472,6 @@ class _OnAnswers(_Training):
         return spending_limit(spend, settings.limits, unit="label")
 
     @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where answers arrived private."""
-        return () if isinstance(self.pairs, PrivatePairs) else super().losses
-
-    @property
     def pays(self) -> bool:
         """Return whether a ledger takes note: where answers arrived private, one that is named."""
         return not (isinstance(self.pairs, PrivatePairs) and self.settings.ledger is None)

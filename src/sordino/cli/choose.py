@@ -331,17 +331,14 @@ class _WithheldDraws(Run):
 
     @property
     def limit(self) -> Limit:
-        return Limit(run=self.run.promise, budget=Budget())  # of the ledger, which is there
+        # of the ledger, which is there and says what these draws cost
+        return Limit(run=self.run.promise, budget=Budget(), arrived=True)
 
     @cached_property
     def widest(self) -> float:
         """Return what one draw costs at most."""
         with quiet():
             return max(self.policy.bounded_range(*question) for question in self.questions)
-
-    @property
-    def losses(self) -> tuple[float, ...]:
-        return ()  # what these draws cost is said by their ledger
 
     def account(self, *, planning: bool) -> Ledger:
         ledger = super().account(planning=planning)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sordino._files import refuse_unwritable
-from sordino.engines.engine import Engine
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Manifest, manifest_path
@@ -24,7 +23,6 @@ from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats, judge
-from sordino.runs.progress import Bar, Passes
 from sordino.runs.run import Limit, Run, future_ledger, spending_limit
 from sordino.runs.settings import (
     Argument,
@@ -90,8 +88,6 @@ class _Privatization(Run):
     chunks: Chunks
     outputs: ChunkOutputs  # a file for each
     survey: ChunkSurvey  # all that is public of the files
-    engine: Engine
-    taken: Passes
 
     @property
     def limit(self) -> Limit:
@@ -112,8 +108,9 @@ class _Privatization(Run):
     @property
     def read_by(self) -> dict[str, Any]:
         """Return where the files are read, and what is known of them."""
-        where = {"engine": self.engine, "scratch": self.settings.scratch, "taken": self.taken}
-        return where | {"surveyed": self.survey}
+        known = self.survey
+        where = {"engine": known.engine, "scratch": self.settings.scratch, "taken": known.taken}
+        return where | {"surveyed": known}
 
     @cached_property
     def finished(self) -> tuple[Manifest, ...]:
@@ -216,17 +213,12 @@ def privatize(settings: Privatize) -> None:
     outputs = ChunkOutputs.of(chunks, out, force=settings.force, one_file=one_file)  # so does this
     # A ledger that cannot pay for this is refused before anything is read.
     future_ledger(settings.ledger_path, settings.data, settings.limit, request=settings.request)
-    with settings.started_engine() as engine, Bar.shown("Reading") as bar:
-        taken = Passes(bar)
-        with survey_chunks(chunks, engine, scratch=settings.scratch, taken=taken) as survey:
-            run = _Privatization(
-                settings=settings,
-                mechanism=settings.coin(lambda: survey.largest),
-                chunks=chunks,
-                outputs=outputs,
-                survey=survey,
-                engine=engine,
-                taken=taken,
-            )
-            outcome = run.outcome()
-    tell(run.settings, *outcome)
+    with settings.surveyed(chunks) as survey:
+        outcome = _Privatization(
+            settings=settings,
+            mechanism=settings.coin(lambda: survey.largest),
+            chunks=chunks,
+            outputs=outputs,
+            survey=survey,
+        ).outcome()
+    tell(settings, *outcome)

@@ -27,7 +27,7 @@ from sordino.mechanisms.objective_perturbation import (
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.policies.gibbs import CandidatePolicy
-from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunks, judgments
 from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
@@ -82,7 +82,7 @@ from .align_run import (
     show_examples,
 )
 from .align_settings import Align
-from .progress import Bar, Passes
+from .progress import Passes
 from .run import Run, with_spend
 from .settings import Unit
 
@@ -150,7 +150,6 @@ class _Fitted:
 @dataclass(frozen=True, kw_only=True)
 class _Estimate(LearningRun):
     survey: ChunkSurvey | None = None  # all that is public of many files, once it was read
-    taken: Passes | None = None  # shows how far reading them is
 
     @property
     def source(self) -> Pairs | ChunkSurvey:
@@ -204,18 +203,10 @@ class _Estimate(LearningRun):
             yield self
             return
         self.planned()
-        settings = self.settings
-        with settings.started_engine() as engine, Bar.shown("Reading") as bar:
-            taken = Passes(bar, self.expected_passes)
-            with survey_chunks(
-                self.chunks,
-                engine,
-                most=settings.cap,
-                hold_out=settings.metrics_epsilon is not None,
-                scratch=settings.scratch,
-                taken=taken,
-            ) as survey:
-                yield replace(self, survey=survey, taken=taken)
+        settings, hold_out = self.settings, self.settings.metrics_epsilon is not None
+        terms = {"most": settings.cap, "hold_out": hold_out}
+        with settings.surveyed(self.chunks, self.expected_passes, **terms) as survey:
+            yield replace(self, survey=survey)
 
     def refuse_unusable(self) -> None:
         """Refuse settings that vectors in files cannot meet, and an engine that is not there."""
@@ -543,8 +534,9 @@ class _OfRecords(_Estimate):
         return self.noise.estimate
 
     def fitted(self, ledger: Ledger) -> _Fitted:
-        if self.taken is not None:  # how far passes are would tell of the records
-            self.taken.stop_counting("Fitting")
+        taken = None if self.survey is None else self.survey.taken
+        if isinstance(taken, Passes):  # how far passes are would tell of the records
+            taken.stop_counting("Fitting")
         settings, source, metrics = self.settings, self.source, self.noise.metrics
         reward = fit_records(
             source,

@@ -151,24 +151,21 @@ class Randomizing:
         return privatize(pairs, self.coin(pairs), ledger=ledger, **terms)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelNoise(LearningRun):
-    """A run on answers that are randomized one by one, here or before."""
-
+class _OnLabels(LearningRun):
     @cached_property
     def randomizing(self) -> Randomizing:
         """Return the judgments, with what is done to each of them."""
-        return Randomizing(settings=self.settings, pairs=self._pairs, source=self.inputs.source)
+        data: Any = self.inputs.data
+        return Randomizing(settings=self.settings, pairs=data, source=self.inputs.source)
 
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: the first spend, or what arrived private."""
         return self.randomizing.limit
 
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where answers arrived private."""
-        return () if isinstance(self.inputs.data, PrivatePairs) else super().losses
+
+class LabelNoise(_OnLabels):
+    """A run on answers that are randomized one by one, here or before."""
 
     @property
     def _pairs(self) -> Pairs | PrivatePairs:
@@ -263,26 +260,13 @@ class LabelNoise(LearningRun):
         return Learned(reward=reward, policy=policy, parts=parts, timed=True)
 
 
-class ChoiceNoise(BallotRun):
+class ChoiceNoise(BallotRun, _OnLabels):
     """A run on first choices of ballots, each of which a die keeps or replaces by another one."""
 
     @property
     def _arrived(self) -> PrivateChoices | None:
         """Return the choices if they were randomized before they came."""
         return self.ballots if isinstance(self.ballots, PrivateChoices) else None
-
-    @property
-    def limit(self) -> Limit:
-        """Return the limit of a new ledger: the first spend, or what arrived private."""
-        settings = self.settings
-        if self._arrived is not None:
-            return limit_of_private(self._arrived.guarantee, settings.limits)
-        return spending_limit(settings.total, settings.limits, unit=settings.unit.counted)
-
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where choices arrived private."""
-        return () if self._arrived is not None else super().losses
 
     @cached_property
     def die(self) -> KaryRandomizedResponse:

@@ -209,11 +209,6 @@ class OnlineRun(FolderRun):
         return spending_limit(settings.total, settings.limits, unit="label")
 
     @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where answers arrived private."""
-        return () if isinstance(self.pairs, PrivatePairs) else super().losses
-
-    @property
     def rounds(self) -> int:
         """Return how many rounds there are; in a study as many as were answered."""
         live = self.settings.live and self.pairs is not None

@@ -29,7 +29,7 @@ from sordino.errors import PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism, growth
 from sordino.mechanisms.ranking_sum import BallotGaussian
-from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import STYLE, ItemDifferences, Questions
 from sordino.preferences.files import kind_of
@@ -65,7 +65,7 @@ from .align_labels import Randomizing
 from .align_run import certified_files
 from .align_settings import Delta, Epsilon, Offered, Relation, WhichUnit
 from .alignment import Outcome, perform_call
-from .progress import Bar, Passes
+from .progress import Bar
 from .run import FolderRun, Limit, Run, quiet, refuse_randomized, spending_limit
 from .settings import (
     Argument,
@@ -597,14 +597,8 @@ class _Sum(RankRun):
             yield self
             return
         self.planned()
-        settings = self.settings
-        with settings.started_engine() as engine, Bar.shown("Reading") as bar:
-            taken = Passes(bar, None)
-            most, scratch = settings.cap, settings.scratch
-            with survey_chunks(
-                self.votes, engine, most=most, hold_out=False, scratch=scratch, taken=taken
-            ) as survey:
-                yield replace(self, survey=survey)
+        with self.settings.surveyed(self.votes, most=self.settings.cap) as survey:
+            yield replace(self, survey=survey)
 
 
 class _Coins(RankRun):
@@ -620,11 +614,6 @@ class _Coins(RankRun):
     def limit(self) -> Limit:
         """Return the limit of a new ledger: the first spend, or what arrived private."""
         return self.randomizing.limit
-
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where votes arrived private."""
-        return () if isinstance(self.votes, Randomized) else super().losses
 
     @cached_property
     def _loss(self) -> tuple[float, float]:

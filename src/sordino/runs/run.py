@@ -62,6 +62,7 @@ class Limit:
 
     run: Guarantee
     budget: Budget
+    arrived: bool = False  # whether it came private, so that no promise is too weak any more
 
 
 def spending_limit(
@@ -80,9 +81,8 @@ def spending_limit(
 
 def limit_of_private(promise: Guarantee, budget: Budget) -> Limit:
     """Return the limit of a run on what arrived private, or was released before."""
-    return spending_limit(
-        promise.epsilon, budget, unit=promise.unit, trust=promise.trust, delta=promise.delta
-    )
+    terms: dict[str, Any] = {"unit": promise.unit, "trust": promise.trust, "delta": promise.delta}
+    return replace(spending_limit(promise.epsilon, budget, **terms), arrived=True)
 
 
 def future_ledger(
@@ -223,11 +223,6 @@ class Run(ABC):
         return self.settings.data
 
     @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where answers arrived private."""
-        return (self.limit.run.epsilon,)
-
-    @property
     def overlap(self) -> tuple[str, ...]:
         """Return the caveats of public files that share questions with the private one."""
         return ()
@@ -274,13 +269,13 @@ class Run(ABC):
 
     def account(self, *, planning: bool) -> Ledger:
         """Return the ledger that pays, or one as it would be: then nothing on disk is touched."""
-        path, request = self.settings.ledger_path, self.request
-        accepted = self.settings.accepted(self.losses)
+        path, limit = self.settings.ledger_path, self.limit
+        accepted = self.settings.accepted(() if limit.arrived else (limit.run.epsilon,))
         if planning:
-            ledger = future_ledger(path, self.data, self.limit, request=request)
+            ledger = future_ledger(path, self.data, limit, request=self.request)
         else:
             new = not path.exists()
-            ledger = open_ledger(path, self.data, self.limit)
+            ledger = open_ledger(path, self.data, limit)
             if new and path == project_ledger(Path.cwd()):
                 sys.stderr.write(f"This folder is a project now. Its ledger is {path}.\n")
         ledger.accepted = None if accepted is None else (*accepted, *self.overlap)

@@ -32,10 +32,11 @@ from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee, weak_caveats
 from sordino.privacy.ledger_chain import is_begun, ledger_path, request_of
 from sordino.privatization.randomization import coin_for_person
 
-from .progress import Bar
+from .progress import Bar, Passes
 
 if TYPE_CHECKING:
     from sordino.engines.engine import Engine
+    from sordino.preferences.chunk_survey import ChunkSurvey
     from sordino.preferences.chunks import Chunks
 
 T = TypeVar("T")
@@ -652,6 +653,18 @@ class ManyFiles:
         with RayData(self.address) as started:
             signal.signal(signal.SIGTERM, ended)  # Ray's own says neither what happened nor 143
             yield started
+
+    @contextmanager
+    def surveyed(
+        self, chunks: Chunks, passes: int | None = None, **terms: Any
+    ) -> Iterator[ChunkSurvey]:
+        """Yield what is public of many files, read once; its engine stays until the end."""
+        from sordino.preferences.chunk_survey import survey_chunks  # noqa: PLC0415 (as above)
+
+        with self.started_engine() as engine, Bar.shown("Reading") as bar:
+            terms |= {"scratch": self.scratch, "taken": Passes(bar, passes)}
+            with survey_chunks(chunks, engine, **terms) as survey:
+                yield survey
 
     def describe_files(self, chunks: Chunks, *, passes: int) -> dict[str, Any]:
         """Return what is known of many files before a record of them is read."""
