@@ -46,18 +46,14 @@ def passing_folder(where: str | None) -> Iterator[str]:
             except FileSystemError:  # another run, tidying, took it for one that a killed run left
                 if not tries_left:
                     raise
-        _tidy(folder.parent)
+        # What killed runs of this user left: folders that name an owner, who is dead.
+        for left in folder.parent.glob(f"{_PREFIX}*"):
+            with suppress(OSError, FileSystemError):
+                owner = left / _OWNER
+                if left.lstat().st_uid == os.geteuid() and owner.exists():
+                    with sole_holder(owner, "", _TAKEN):  # refused while its owner lives
+                        shutil.rmtree(left)
         yield str(folder)
-
-
-def _tidy(parent: Path) -> None:
-    """Take away what killed runs of this user left: folders that name an owner, who is dead."""
-    for left in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError, FileSystemError):
-            owner = left / _OWNER
-            if left.lstat().st_uid == os.geteuid() and owner.exists():
-                with sole_holder(owner, "", _TAKEN):  # refused while its owner lives
-                    shutil.rmtree(left)
 
 
 def _remove(folder: Path) -> None:

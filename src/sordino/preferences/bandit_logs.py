@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -166,21 +166,15 @@ class BanditLogs:
             UsageError: A setting cannot be used.
         """
         bound = usable_bound("context_bound", context_bound)
-        ends = usable_reward_range(reward_range)
-        known = Catalogue.of(catalogue)
-        vectors, shares = None, None
-        if contexts is not None:
-            vectors = bounded_vectors(_rows(contexts), (), bound)
-        if propensities is not None:
-            shares = _validate.finite_array("propensities", propensities, ndim=1)
+        known, given = Catalogue.of(catalogue), cast("Any", (rewards, propensities))
         return cls(
             known.places(arms),
-            _validate.finite_array("rewards", rewards, ndim=1),
+            given[0],
             catalogue=known,
-            reward_range=ends,
-            contexts=vectors,
+            reward_range=reward_range,
+            contexts=None if contexts is None else bounded_vectors(_rows(contexts), (), bound),
             context_bound=bound,
-            propensities=shares,
+            propensities=given[1],
         )
 
     def contexts_of(self, source: object) -> Float[np.ndarray, "m p"]:

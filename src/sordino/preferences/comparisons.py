@@ -35,6 +35,7 @@ from .records import (
     family_of,
     named_fields,
     person_key,
+    rated_key,
     told_beside,
 )
 
@@ -182,9 +183,9 @@ class Questions(ABC):
         once = np.flatnonzero(self.first_rows())
         return People.of((person_key(self.persons[row]) for row in once), most=most)
 
+    @abstractmethod
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""
-        raise NotImplementedError  # answers are not asked: their judgments were, while raw
 
     def refuse_other_order(self) -> None:
         """Refuse judgments whose order or keys were not made by the public rule."""
@@ -282,6 +283,15 @@ class Comparisons(Questions):
                 "answers to one prompt with each other (sordino privatize --ratings pairs)."
             )
 
+    def canonical_keys(self) -> Iterator[bytes | None]:
+        """Yield the key of every question, or None where its answers are in another order."""
+        if self.given is None:
+            texts = zip(self.prompts, self.first, self.second, strict=True)
+            found, levels = (canonical(*text) for text in texts), str(self.levels or "")
+            return (None if swap else rated_key(key, levels) for swap, key in found)
+        leads = zip(leads_of(self.given), self.given, strict=True)
+        return (None if lead < 0 else row_key(row) for lead, row in leads)
+
     @property
     def families(self) -> tuple[str, ...]:
         """Return the public groups of the prompts of single answers, in order."""
@@ -331,6 +341,16 @@ class Comparisons(Questions):
             return self.given
         assert features is not None  # noqa: S101 (for the type checker; shown one line above)
         return differences(features, self.prompts, self.first, self.second)
+
+
+def leads_of(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    """Return the first entry of every row that is not 0; 0 where all are."""
+    return np.asarray(rows[np.arange(len(rows)), (rows != 0).argmax(axis=1)])
+
+
+def row_key(row: Float[np.ndarray, " d"]) -> bytes:
+    """Return the key of a question that is known by its features."""
+    return hashlib.sha256(row.tobytes()).digest()
 
 
 def outcomes(name: str, values: object, n: int, *, parts: int = 1) -> Integer[np.ndarray, " n"]:

@@ -24,10 +24,20 @@ from sordino.errors import DataError, PrivacyError, UsageError, modules_of_extra
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, SHARES, Guarantee, never_less
 
-from .comparisons import RAW, Comparisons, PublicDigest, Questions, TextRules, gathered, outcomes
+from .comparisons import (
+    RAW,
+    Comparisons,
+    PublicDigest,
+    Questions,
+    TextRules,
+    gathered,
+    leads_of,
+    outcomes,
+    row_key,
+)
 from .containers import Progress, frame_names
 from .files import line_of, read_records, untold
-from .records import Levels, alike, canonical, rated_key, turned
+from .records import Levels, alike, turned
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -61,15 +71,6 @@ class Pairs(Comparisons):
 
     def _card(self) -> list[tuple[str, object]]:
         return [*super()._card(), RAW]
-
-    def canonical_keys(self) -> Iterator[bytes | None]:
-        """Yield the key of every question, or None where its answers are in another order."""
-        if self.given is None:
-            texts = zip(self.prompts, self.first, self.second, strict=True)
-            found, levels = (canonical(*text) for text in texts), str(self.levels or "")
-            return (None if swap else rated_key(key, levels) for swap, key in found)
-        leads = zip(_leads(self.given), self.given, strict=True)
-        return (None if lead < 0 else _row_key(row) for lead, row in leads)
 
     def part(self, rows: Sequence[int]) -> Pairs:
         """Return some of the rows, in the order given, with the public digest of those alone.
@@ -159,7 +160,7 @@ class Pairs(Comparisons):
         kept = np.flatnonzero(given.any(axis=1) | (not hides_records))
         people = people and tuple(people[row] for row in kept)
         rows, outcome = turned_rows(given[kept], outcome[kept])
-        keys = tuple(map(_row_key, rows))
+        keys = tuple(map(row_key, rows))
         return cls(
             keys=keys,
             public_digest=PublicDigest.of(keys, people or None),
@@ -175,7 +176,7 @@ def turned_rows(
     rows: Float[np.ndarray, "n d"], outcome: Integer[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, "n d"], Integer[np.ndarray, " n"]]:
     """Return feature differences and their labels in an order that ignores the labels."""
-    lead = _leads(rows)
+    lead = leads_of(rows)
     if not lead.all():
         index = int(np.flatnonzero(lead == 0)[0])
         raise DataError(f"differences: row {index} is zero; identical answers say nothing.")
@@ -195,14 +196,6 @@ def number_labels(labels: object, n: int, parts: int = 2) -> Integer[np.ndarray,
         )
     codes = np.array([CODES[Fraction(step, parts)] for step in range(parts + 1)], np.int8)
     return codes[np.searchsorted(steps, given.astype(np.float64))]
-
-
-def _leads(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
-    return np.asarray(rows[np.arange(len(rows)), (rows != 0).argmax(axis=1)])
-
-
-def _row_key(row: Float[np.ndarray, " d"]) -> bytes:
-    return hashlib.sha256(row.tobytes()).digest()
 
 
 _SLACK = 1e-9  # relative: a flip probability is the nearest float to a ratio of integers

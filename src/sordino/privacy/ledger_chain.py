@@ -395,16 +395,13 @@ def create(path: Path, **first: Any) -> None:
             "released. Check that the folder exists and can be written."
         ) from None
     finally:
-        # Once there is a ledger no draft can become it: neither a rival's nor a killed run's.
-        _remove(path, "[0-9a-f]{16}" if os.path.exists(path) else draft)  # noqa: PTH110
-
-
-def _remove(path: Path, ids: str) -> None:
-    """Take away drafts of a ledger, by a pattern of their ids, and what SQLite left beside them."""
-    drafts = re.compile(rf"\.{re.escape(path.name)}\.{ids}(-journal|-shm|-wal)?")
-    with suppress(OSError, ValueError):
-        for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
-            path.with_name(name).unlink(missing_ok=True)
+        # Once there is a ledger no draft can become it: neither a rival's nor a killed run's. What
+        # SQLite left beside a draft goes with it.
+        ids = "[0-9a-f]{16}" if os.path.exists(path) else draft  # noqa: PTH110
+        drafts = re.compile(rf"\.{re.escape(path.name)}\.{ids}(-journal|-shm|-wal)?")
+        with suppress(OSError, ValueError):
+            for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
+                path.with_name(name).unlink(missing_ok=True)
 
 
 _BESIDE = {  # tables beside the rows: what rows name by a digest, and what runs noted and drew

@@ -80,17 +80,13 @@ class DrawNoise(AlignRun):
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was prepared in lines."""
         del ledger  # nothing was spent
-        out = self.settings.out
+        out, table = self.settings.out, self.settings.step_features
+        more = "" if table is None else f" --step-features {table}"
         rows = choice_rows(told) | self.plan_rows(told)
         return rows | {
             "written": str(out and out / "result.json"),
-            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS{self._table}",
+            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS{more}",
         }
-
-    @property
-    def _table(self) -> str:
-        table = self.settings.step_features
-        return "" if table is None else f" --step-features {table}"
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""

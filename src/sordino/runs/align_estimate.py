@@ -292,9 +292,7 @@ class _Estimate(LearningRun):
         if not isinstance(data, Slates) and self.settings.judges_alone(data):
             parts["data"]["judged"] = "answers"
             parts["policy"] |= NO_CHOICE
-        # of records a time tells how many there were, and how long their texts
-        timed = not self.settings.hides_texts
-        return Learned(reward=fitted.reward, policy=policy, parts=parts, timed=timed)
+        return fitted.reward, policy, parts
 
 
 class _OfLabels(_Estimate):

@@ -257,7 +257,7 @@ class LabelNoise(_OnLabels):
                 held_out.differences, held_out.answers, held_out.flip_probability
             ),
         }
-        return Learned(reward=reward, policy=policy, parts=parts, timed=True)
+        return reward, policy, parts
 
 
 class ChoiceNoise(BallotRun, _OnLabels):
@@ -315,4 +315,4 @@ class ChoiceNoise(BallotRun, _OnLabels):
         told = {"mechanism": mechanism, **self.described(reward, policy)}
         about = {"name": ledger.data, **people}
         parts = parts_of(reward, policy, told, about=about, metrics=NO_METRICS)
-        return Learned(reward=reward, policy=policy, parts=parts, timed=True)
+        return reward, policy, parts

@@ -90,14 +90,8 @@ class Inputs:
         return {"judged": TRAJECTORIES, **told}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    """What a kind of noise made of its inputs."""
-
-    reward: RewardModel  # the private reward
-    policy: CandidatePolicy  # made from it
-    parts: dict[str, Any]  # the fields of `result.json` that differ from kind to kind
-    timed: bool  # whether the time that a run took may be told
+Learned = tuple[RewardModel, CandidatePolicy, dict[str, Any]]
+"""A private reward, the policy made from it, and what a result says of this kind of noise alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,20 +213,20 @@ class LearningRun(AlignRun):
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Learn, measure what public files allow, and certify."""
-        learned = self.learn(ledger)
-        certificate = certify(learned.policy, ledger, for_study=True)
-        model = to_json(learned.reward.to_dict())
+        reward, policy, parts = self.learn(ledger)
+        certificate = certify(policy, ledger, for_study=True)
+        model = to_json(reward.to_dict())
         measured: dict[str, Any] = {}
         public, truth = self.inputs.public, self.inputs.truth
         if public is not None:
-            temperature = learned.policy.temperature
-            measured["public_evaluation"] = measure_public(learned.reward, public, temperature)
+            measured["public_evaluation"] = measure_public(reward, public, policy.temperature)
         if truth is not None:
             known = public if self.settings.hides_texts else self.inputs.data
             assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
-            measured["truth"] = measure_truth(learned.policy, known, truth)
-        parts = {"noise": self.settings.noise.value, **self._chosen, **learned.parts, **measured}
-        started = self.started if learned.timed else None
+            measured["truth"] = measure_truth(policy, known, truth)
+        parts = {"noise": self.settings.noise.value, **self._chosen, **parts, **measured}
+        # of records a time tells how many there were, and how long their texts
+        started = None if self.settings.hides_texts else self.started
         return certified_files(certificate, ledger, parts, {REWARD: model}, started=started)
 
 

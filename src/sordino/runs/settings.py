@@ -410,9 +410,10 @@ class Spending(Output):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limited(Spending):
-    """What a command may spend on a data set."""
+class Paying(Spending):
+    """What a command may spend on a data set, and where that is recorded."""
 
+    ledger: LedgerPath = None
     budget: float | None = LedgerOption(
         "Limit on everything spent on this ledger together; by default the epsilon of its "
         "first release. On an existing ledger this changes the limit, and the ledger records "
@@ -431,13 +432,6 @@ class Limited(Spending):
     def limits(self) -> Budget:
         """Return what the user said of the ledger's limit."""
         return Budget(self.budget, self.budget_delta)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paying(Limited):
-    """Where what a command spends is recorded."""
-
-    ledger: LedgerPath = None
 
     @property
     def ledger_path(self) -> Path:

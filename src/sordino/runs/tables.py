@@ -112,8 +112,11 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         **({} if pairs is None else {judged(result): f"{pairs:,}{_in_files(data)}"}),
         **_ballot_rows(result, data),
         **dropped_row(data["dropped"]),
-        **_class_rows(result.get("class")),
     }
+    if among := result.get("class"):  # the candidates of a finite class
+        rows["chosen"] = f"{among['likeliest'][0][0]}, of {among['candidates']:,} candidates"
+        left = among["possible"]
+        rows |= {} if left is None else {"confidence set": f"{left:,} candidates"}
     told = {"accuracy", "negative_log_likelihood", "accuracy_reason"}
     some = any(result["reward"].get(name) is not None for name in told)
     if some and result["verdict"]["word"] in MEANINGLESS:
@@ -134,15 +137,6 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
     rows |= closing_rows(ledger["head"], ledger["rows"], folder)
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
-
-
-def _class_rows(among: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return lines on which candidate of a finite class was chosen."""
-    if among is None:
-        return {}
-    rows = {"chosen": f"{among['likeliest'][0][0]}, of {among['candidates']:,} candidates"}
-    left = among["possible"]
-    return rows | ({} if left is None else {"confidence set": f"{left:,} candidates"})
 
 
 def _in_files(data: Mapping[str, Any]) -> str:
@@ -317,15 +311,10 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     if "largest_person_epsilon" in plan:
         most = f"epsilon={never_less(plan['largest_person_epsilon'])}"
         rows["most about one person"] = f"{most} ({plan['largest_person_labels']} labels)"
-    rows |= _files_rows(plan["files"]) if "files" in plan else {}
+    if known := plan.get("files"):
+        n, passes = known["rows"], known["passes"]
+        size = "packed" if n is None else f"{n:,} rows"  # lines of JSON Lines
+        read = "" if n is None else f": {n * passes:,} rows read in all"
+        rows["files"] = f"{known['files']:,}, {size}, in {known['blocks']:,} blocks"
+        rows["passes"] = f"about {passes}{read} (engine {known['engine']})"
     return rows
-
-
-def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
-    rows, passes = planned["rows"], planned["passes"]
-    size = "packed" if rows is None else f"{rows:,} rows"  # lines of JSON Lines
-    read = "" if rows is None else f": {rows * passes:,} rows read in all"
-    return {
-        "files": f"{planned['files']:,}, {size}, in {planned['blocks']:,} blocks",
-        "passes": f"about {passes}{read} (engine {planned['engine']})",
-    }
