@@ -153,13 +153,7 @@ class Guarantee:
                 "a label cannot be added or removed on its own. Use REPLACE_ONE, or a unit of "
                 "'record' or 'person'."
             )
-        caveats: Any = self.caveats
-        if isinstance(caveats, str) or not all(name in CAVEATS for name in caveats):
-            raise UsageError(  # nobody could look it up
-                f"caveats must be a list of names from {', '.join(sorted(CAVEATS))}; got "
-                f"{caveats!r}."
-            )
-        object.__setattr__(self, "caveats", tuple(sorted(set(caveats))))
+        object.__setattr__(self, "caveats", _known(self.caveats))
 
     @classmethod
     def per_label(cls, epsilon: float, *, delta: float = 0.0) -> Guarantee:
@@ -313,6 +307,16 @@ def promise_rows(guarantee: Guarantee) -> list[tuple[str, object]]:
         ("trust", guarantee.trust),
         ("caveats", ", ".join(guarantee.caveats) or None),
     ]
+
+
+def _known(caveats: Iterable[str]) -> tuple[str, ...]:
+    """Return caveats sorted, each once; refuse names that nobody could look up."""
+    names = [] if isinstance(caveats, str) else list(caveats)
+    if isinstance(caveats, str) or not all(name in CAVEATS for name in names):
+        raise UsageError(
+            f"caveats must be a list of names from {', '.join(sorted(CAVEATS))}; got {caveats!r}."
+        )
+    return tuple(sorted(set(names)))
 
 
 def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> Guarantee:

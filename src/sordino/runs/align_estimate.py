@@ -203,9 +203,9 @@ class _Estimate(LearningRun):
             yield self
             return
         self.planned()
-        settings, hold_out = self.settings, self.settings.metrics_epsilon is not None
-        terms = {"most": settings.cap, "hold_out": hold_out}
-        with settings.surveyed(self.chunks, self.expected_passes, **terms) as survey:
+        settings, passes = self.settings, self.expected_passes
+        hold_out = settings.metrics_epsilon is not None
+        with settings.surveyed(self.chunks, passes, most=settings.cap, hold_out=hold_out) as survey:
             yield replace(self, survey=survey)
 
     def refuse_unusable(self) -> None:

@@ -155,7 +155,7 @@ class _OnLabels(LearningRun):
     @cached_property
     def randomizing(self) -> Randomizing:
         """Return the judgments, with what is done to each of them."""
-        data: Any = self.inputs.data
+        data = cast("Pairs | Randomized", self.inputs.data)
         return Randomizing(settings=self.settings, pairs=data, source=self.inputs.source)
 
     @property

@@ -650,14 +650,21 @@ class ManyFiles:
 
     @contextmanager
     def surveyed(
-        self, chunks: Chunks, passes: int | None = None, **terms: Any
+        self,
+        chunks: Chunks,
+        passes: int | None = None,
+        *,
+        most: int | None = None,
+        hold_out: bool = False,
     ) -> Iterator[ChunkSurvey]:
         """Yield what is public of many files, read once; its engine stays until the end."""
         from sordino.preferences.chunk_survey import survey_chunks  # noqa: PLC0415 (as above)
 
         with self.started_engine() as engine, Bar.shown("Reading") as bar:
-            terms |= {"scratch": self.scratch, "taken": Passes(bar, passes)}
-            with survey_chunks(chunks, engine, **terms) as survey:
+            taken, scratch = Passes(bar, passes), self.scratch
+            with survey_chunks(
+                chunks, engine, most=most, hold_out=hold_out, scratch=scratch, taken=taken
+            ) as survey:
                 yield survey
 
     def describe_files(self, chunks: Chunks, *, passes: int) -> dict[str, Any]:
