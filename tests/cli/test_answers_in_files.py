@@ -113,7 +113,7 @@ def test_a_ledger_that_cannot_pay_is_refused_before_files_are_read(texts, monkey
     def never(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("sordino.cli.privatize.survey_chunks", never)
+    monkeypatch.setattr("sordino.preferences.chunk_survey.survey_chunks", never)
     path = texts / "l.db"
     relation = sordino.ADD_OR_REMOVE_ONE if problem == "other relation" else sordino.REPLACE_ONE
     unit = "person" if problem == "other relation" else "label"
