@@ -311,10 +311,15 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     if "largest_person_epsilon" in plan:
         most = f"epsilon={never_less(plan['largest_person_epsilon'])}"
         rows["most about one person"] = f"{most} ({plan['largest_person_labels']} labels)"
-    if known := plan.get("files"):
-        n, passes = known["rows"], known["passes"]
-        size = "packed" if n is None else f"{n:,} rows"  # lines of JSON Lines
-        read = "" if n is None else f": {n * passes:,} rows read in all"
-        rows["files"] = f"{known['files']:,}, {size}, in {known['blocks']:,} blocks"
-        rows["passes"] = f"about {passes}{read} (engine {known['engine']})"
+    rows |= _files_rows(plan["files"]) if "files" in plan else {}
     return rows
+
+
+def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
+    rows, passes = planned["rows"], planned["passes"]
+    size = "packed" if rows is None else f"{rows:,} rows"  # lines of JSON Lines
+    read = "" if rows is None else f": {rows * passes:,} rows read in all"
+    return {
+        "files": f"{planned['files']:,}, {size}, in {planned['blocks']:,} blocks",
+        "passes": f"about {passes}{read} (engine {planned['engine']})",
+    }
