@@ -178,7 +178,7 @@ class _Recorded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnlineRun(FolderRun):
+class _OnlineRun(FolderRun):
     """Rounds against a made-up world, or against recorded answers."""
 
     settings: Online
@@ -188,7 +188,7 @@ class OnlineRun(FolderRun):
 
     @property
     def data(self) -> str | None:
-        """Return the name of the data set; a world has nothing in common with any data."""
+        # a world has nothing in common with any data
         made_up = f"made up: {self.settings.world}" if self.settings.made_up else None
         return self.settings.data or made_up
 
@@ -202,7 +202,6 @@ class OnlineRun(FolderRun):
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger: one entry pays for all rounds."""
         if self.pairs is not None:
             return self.randomizing.limit
         settings = self.settings
@@ -290,7 +289,6 @@ class OnlineRun(FolderRun):
         return terms_of(settings, prepare_rounds, world=world, **terms)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what would be spent; everything that is asked is scored before."""
         run = self.play(self.pairs)
         known = {"rounds": self.rounds, "heuristic": run.heuristic}
         if self.pairs is not None:
@@ -300,7 +298,6 @@ class OnlineRun(FolderRun):
         return {"spend": promise.epsilon, **describe_guarantee_and_caveats(promise), **known}
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
-        """Pay, ask, learn, and certify."""
         settings = self.settings
         if self.pairs is None:
             terms: dict[str, Any] = {"candidates": self.candidates, "epsilon": settings.total}
@@ -350,11 +347,9 @@ class OnlineRun(FolderRun):
         }
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
-        """Return a plan in lines."""
         return super().plan_rows(plan) | {"rounds": f"{plan['rounds']:,}"}
 
     def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
-        """Return what was learned in lines."""
         online, truth = told["online"], told.get("truth")
         rows = {
             "rounds": f"{online['rounds']:,}, in {online['asked']:,} of which somebody was asked",
@@ -372,7 +367,7 @@ def _halfway(weights: Float[np.ndarray, " d"], features: ActionFeatures) -> Any:
     return np.clip(features @ weights + 0.5, 0, 1)  # of rounding
 
 
-def prepare(settings: Online) -> OnlineRun:
+def prepare(settings: Online) -> _OnlineRun:
     """Return the run against a made-up world, or against the pairs of a file."""
     started, pairs, source = _random.clock(), None, None
     if not settings.made_up:
@@ -380,4 +375,4 @@ def prepare(settings: Online) -> OnlineRun:
         source = answers_of_study(path) if settings.live else path
         pairs = settings.read(source)
         pairs.refuse_alone()
-    return OnlineRun(settings=settings, pairs=pairs, source=source, started=started)
+    return _OnlineRun(settings=settings, pairs=pairs, source=source, started=started)

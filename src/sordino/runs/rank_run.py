@@ -262,7 +262,7 @@ def _board_path(path: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankRun(FolderRun):
+class _RankRun(FolderRun):
     """A run on votes, wherever its noise is: what differs is how they are released."""
 
     settings: Rank
@@ -388,7 +388,6 @@ class RankRun(FolderRun):
         return told | ({} if planned is None else {"updates": plan_updates(planned)})
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
-        """Release, fit, and certify."""
         settings, released = self.settings, self.released(ledger)
         before = () if self.earlier is None else self.earlier.releases
         if any({*one.release_ids} & {*released.release_ids} for one in before):
@@ -428,12 +427,10 @@ class RankRun(FolderRun):
         return certified_files(certificate, ledger, parts, files, started=started)
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
-        """Return the board in lines."""
         del ledger
         return board_rows(told, self.settings.out)
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
-        """Return a plan in lines."""
         board, rows = plan["board"], super().plan_rows(plan)
         rows |= {} if plan["votes"] is None else {"votes": f"{plan['votes']:,}"}
         rows |= {"items": f"{board['items']:,}", "groups": ", ".join(board["groups"]) or "none"}
@@ -455,12 +452,11 @@ class RankRun(FolderRun):
         return rows
 
 
-class _Sum(RankRun):
+class _Sum(_RankRun):
     """One noised sum of votes, and with Davidson's model of the ties among them."""
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger: what this run spends."""
         settings = self.settings
         terms: dict[str, Any] = {"delta": settings.failure, "neighbors": settings.relation}
         return spending_limit(settings.total, settings.limits, unit=settings.unit.whose, **terms)
@@ -601,7 +597,7 @@ class _Sum(RankRun):
             yield replace(self, survey=survey)
 
 
-class _Coins(RankRun):
+class _Coins(_RankRun):
     """Every vote randomized by itself, here or before it came."""
 
     @cached_property
@@ -612,7 +608,6 @@ class _Coins(RankRun):
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger: the first spend, or what arrived private."""
         return self.randomizing.limit
 
     @cached_property
@@ -755,7 +750,7 @@ def _read(
         )
 
 
-def prepare(settings: Rank, data: object = None) -> RankRun:
+def prepare(settings: Rank, data: object = None) -> _RankRun:
     """Return the run of the noise that was asked for, on files or on votes in memory."""
     files = [answers_of_study(one) if one.suffix == ".toml" else one for one in settings.votes]
     settings = replace(settings, votes=files)
@@ -797,7 +792,7 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
     return replace(run, foreseen=foreseen, source=settings.votes[0] if arrived else None)
 
 
-def _run(settings: Rank, **read: Any) -> RankRun:
+def _run(settings: Rank, **read: Any) -> _RankRun:
     kind = _Coins if settings.noise == "labels" else _Sum
     return kind(settings=settings, **read)
 
