@@ -24,6 +24,7 @@ from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
+from sordino.privacy.conversions import gaussian_mu
 from sordino.privacy.guarantee import (
     REPLACE_ONE,
     SHARES,
@@ -35,7 +36,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import Described, Repeated, WorstCase, gaussian_log_ratio, stated, usable_mu
+from .base import Described, Repeated, WorstCase, gaussian_log_ratio, stated
 from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
 from .grid import (
     GRID_SLACK,
@@ -94,6 +95,8 @@ class SumMechanism(Described):
             object.__setattr__(self, "records_per_person", most)
         if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
             raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
+        if self.mu == 0:
+            raise UsageError(f"delta={self.delta!r} is too small for Gaussian noise of any size.")
         # The longest row is 1/grid steps, whatever the rows are: what they will be refused for is
         # known here, before anything else of the same run was paid for.
         steps, (least, most) = 1 / (self.grid * self.mu), STEPS_OF_NOISE
@@ -108,8 +111,8 @@ class SumMechanism(Described):
     def mu(self) -> float:
         """Return how far one change moves the sum, in standard deviations, with the grid's cost."""
         # It is the largest value that the accountant shows to keep (epsilon, delta).
-        mu, less = usable_mu(self.epsilon, self.delta), 2.0**-50
-        while self._loss(mu) > self.epsilon:
+        mu, less = gaussian_mu(self.epsilon, self.delta), 2.0**-50
+        while mu > 0 and self._loss(mu) > self.epsilon:
             mu, less = mu * (1 - less), 2 * less
         return mu
 

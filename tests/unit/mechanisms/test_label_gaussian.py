@@ -74,6 +74,7 @@ def test_anything_else_is_refused(unit, neighbors, said):
     ("given", "said"),
     [
         ({"delta": 1e-308}, "too small"),
+        ({"epsilon": 1e-200, "delta": 1e-300}, "too small"),
         ({"shaped": "yes"}, "shaped"),
         ({"grid": 2.0**-11}, "grid"),
         ({"grid": 2.0**-25}, "grid"),
