@@ -320,7 +320,7 @@ def test_nobody_is_asked_where_the_budget_is_too_small(make, ledger_of):
 
 
 def test_relations_that_move_slots_are_refused():
-    with pytest.raises(PrivacyError, match="ADD_OR_REMOVE_ONE is not promised"):
+    with pytest.raises(PrivacyError, match="ADD_OR_REMOVE_ONE promises nothing here"):
         privacy(neighbors=ADD_OR_REMOVE_ONE)
 
 

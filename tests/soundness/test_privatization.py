@@ -258,7 +258,7 @@ def test_chosen_first_order_is_refuted(monkeypatch, run):
     if run is in_memory:
         with pytest.raises(PrivacyError, match="canonical order"):
             loss(run, ONE_RECORD)
-    monkeypatch.setattr("sordino.preferences.pairs.canonical", as_given)
+    monkeypatch.setattr("sordino.preferences.comparisons.canonical", as_given)
     assert loss(run, ONE_RECORD) == float("inf")
 
 

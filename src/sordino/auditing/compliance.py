@@ -99,7 +99,12 @@ class Policy:
 
     @classmethod
     def read(cls, path: Path) -> Policy:
-        """Return the policy in a file; refuse what is none, or limits nothing."""
+        """Return the policy in a file.
+
+        Raises:
+            UsageError: It is no TOML, or holds what has no meaning in a policy, or limits nothing.
+            FileSystemError: It cannot be read.
+        """
         with explained(f"{path.name} cannot be read"):
             raw = path.read_bytes()
         try:
@@ -449,7 +454,13 @@ class Compliance:
     def of(
         cls, folder: Path, ledger: Path, policy: Policy | None, *, strict: bool = False
     ) -> Compliance:
-        """Return how a policy fares; only reads."""
+        """Return how a policy fares; only reads.
+
+        Raises:
+            UsageError: ``ledger`` is no ledger.
+            FileSystemError: There is no such folder or ledger.
+            LedgerDamaged: The ledger was edited, or is older than the head that the policy notes.
+        """
         if not folder.is_dir():
             raise FileSystemError(f"There is no folder {folder.name}. Nothing was checked.")
         whole = read_ledger(ledger, given=True)

@@ -21,7 +21,15 @@ Channel = Mapping[Input, Mapping[Hashable, Fraction]]
 
 
 def label_neighbors(labels: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield every pair of so many 0/1 labels that differ in exactly one, both ways round."""
+    """Yield every pair of 0/1 labelings that differ in exactly one label, both ways round.
+
+    Args:
+        labels: How many labels there are.
+
+    Example:
+        >>> list(label_neighbors(1))
+        [((0,), (1,)), ((1,), (0,))]
+    """
     for one in product((0, 1), repeat=labels):
         for index in range(labels):
             yield one, (*one[:index], 1 - one[index], *one[index + 1 :])
@@ -29,6 +37,17 @@ def label_neighbors(labels: int) -> Iterator[tuple[tuple[int, ...], tuple[int, .
 
 def exact_epsilon(channel: Channel[Input], neighbors: Iterable[tuple[Input, Input]]) -> Decimal:
     """Return the smallest ε for which the channel is (ε, 0)-private, to 50 digits.
+
+    Args:
+        channel: For every input, the exact probability of every output.
+        neighbors: Ordered pairs of inputs that differ by one change.
+
+    Returns:
+        The largest log-ratio over all outputs and pairs; infinity if some output is possible
+        for one input only.
+
+    Raises:
+        UsageError: A row of the channel does not sum to exactly 1.
 
     Source:
         Dwork & Roth 2014, Definition 2.4 with δ = 0.
@@ -39,7 +58,6 @@ def exact_epsilon(channel: Channel[Input], neighbors: Iterable[tuple[Input, Inpu
         >>> abs(float(exact_epsilon(coin, [(0, 1)])) - 1.0986122886681098) < 1e-15
         True
     """
-    # Infinity if some output is possible for one input only.
     for row in channel.values():
         if any(chance < 0 for chance in row.values()) or sum(row.values()) != 1:
             raise UsageError("Every input of a channel needs probabilities that sum to exactly 1.")

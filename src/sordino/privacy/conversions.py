@@ -159,13 +159,30 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu for which Gaussian noise is (epsilon, delta)-private.
 
+    The standard deviation to use is then sensitivity / mu.
+
+    Args:
+        epsilon: Privacy loss, at least 0.
+        delta: Failure probability in [0, 1).
+
+    Returns:
+        The lower end of the final bracket around the root of ``gaussian_delta``; 0 if delta is 0,
+        infinity if epsilon is.
+
+    Raises:
+        UsageError: If an argument is out of range.
+
+    Source:
+        Balle, Wang (2018), Theorem 8 and Algorithm 1.
+
+    Guarantee:
+        ``gaussian_delta(epsilon, result) <= delta`` for every accepted argument; within 1e-9
+        (relative) of the exact value for epsilon in [1e-3, 50] and delta in [1e-12, .5].
+
     Example:
         >>> round(gaussian_mu(1.0, 1e-6), 6)
         0.236704
     """
-    # `gaussian_delta(epsilon, result) <= delta` for every accepted argument; within 1e-9 (relative)
-    # of the exact value for epsilon in [1e-3, 50] and delta in [1e-12, .5].
-    # Source: Balle, Wang (2018), Theorem 8 and Algorithm 1.
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     if epsilon == math.inf:
         return math.inf
@@ -325,14 +342,29 @@ def bounded_range_composition_delta(epsilon: float, bounded_range: float, draws:
 def bounded_range_composition_epsilon(delta: float, bounded_range: float, draws: int) -> float:
     """Return an epsilon, at least 0, that T independent draws from one policy keep together.
 
+    Args:
+        delta: Failure probability in [0, 1).
+        bounded_range: Length b of the interval of one draw's log-ratios, at least 0, finite.
+        draws: Number T of draws from the same policy; at least 1.
+
+    Returns:
+        The least of the pure sum ``T b``, the zCDP conversion, and the upper end of a bracket
+        around the inverse of ``bounded_range_composition_delta``.
+
+    Raises:
+        UsageError: If an argument is out of range.
+
+    Source:
+        Dong, Durfee, Rogers (2020), Theorem 2; docs/privacy.md, "Bounded range".
+
+    Guarantee:
+        an upper bound for T draws that are independent given the data, from one policy of bounded
+        range b; valid for every accepted argument.
+
     Example:
         >>> round(bounded_range_composition_epsilon(1e-6, 0.5, 10), 2)
         3.57
     """
-    # An upper bound for T draws that are independent given the data, from one policy of bounded
-    # range b: the least of the pure sum T b, the zCDP conversion, and the upper end of a bracket
-    # around the inverse of `bounded_range_composition_delta`.
-    # Source: Dong, Durfee, Rogers (2020), Theorem 2; docs/privacy.md, "Bounded range".
     delta = failure_probability("delta", delta)
     _, bounded_range, draws = _checked(0.0, bounded_range, draws)
     pure = draws * bounded_range

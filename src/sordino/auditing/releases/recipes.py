@@ -232,9 +232,22 @@ def _table(numbers: Iterable[float], seeds: Sequence[int]) -> Float[np.ndarray, 
 def hashed_coin(
     template: str, *, algorithm: str = "sha256", reading: str = "first 8 bytes", core: bool = False
 ) -> CoinRecipe:
-    """Return a coin that is a hash of seed and id."""
-    # What is hashed holds `{id}` once, `{seed}` and `{epsilon:.2f}` at will; the algorithm is a key
-    # of `HASHES`, the reading one of `READINGS`.
+    """Return a coin that is a hash of seed and id.
+
+    Args:
+        template: What is hashed: ``{id}`` once, ``{seed}`` and ``{epsilon:.2f}`` at will.
+        algorithm: A key of :data:`HASHES`.
+        reading: A key of :data:`READINGS`.
+        core: Whether every small seed is tried with it.
+
+    Raises:
+        UsageError: The algorithm or the reading is not in the registry, or ``template`` does not
+            hold ``{id}`` once.
+
+    Example:
+        >>> hashed_coin("{seed}|{id}", algorithm="md5").name
+        'md5 of {seed}|{id}, first 8 bytes'
+    """
     digest = HASHES[_validate.one_of("algorithm", algorithm, HASHES)]
     kind: Kind = "id" if "{seed" in template else "unkeyed"
     return _digested(algorithm, template, reading, lambda _: digest, kind=kind, core=core)
@@ -428,9 +441,17 @@ _LONG_ENOUGH = [name for name in HASHES if name != "crc32"]  # a reading takes 8
 
 @cache
 def coin_recipes() -> tuple[CoinRecipe, ...]:
-    """Return every way of the registry to make a coin."""
-    # What has `core` is tried with every small seed and with texts of a row that are joined, the
-    # rest with the seeds of the manifest.
+    """Return every way of the registry to make a coin.
+
+    Keyed HMACs (the released example's first), also with a character or a word as key, hashes of
+    seed and id, Python's, numpy's and torch's generators seeded once, row by row or by id, and
+    hashes without any seed. What has ``core`` is tried with every small seed and with texts of a
+    row that are joined, the rest with the seeds of the manifest.
+
+    Example:
+        >>> coin_recipes()[0].name
+        'HMAC-sha256(seed) of {epsilon:.2f}|{id}|{seed}, random.Random of 8 bytes'
+    """
     # An HMAC keyed by the seed: that of the released example is first.
     core = (_RELEASED, (*_RELEASED[:2], _FIRST), ("{id}", "sha256", _FIRST))
     keyed = (
@@ -557,10 +578,11 @@ class IdChannel(Channel):
         return str(self.details["column"])
 
 
-def id_channels(released: Released) -> list[IdChannel]:
+def id_channels(released: Released, recipes: Sequence[IdRecipe] | None = None) -> list[IdChannel]:
     """Return what the ids of a released file say of the order in which answers were hashed."""
     # Every column that may hold digests (hexadecimal, base 64 or large numbers, also cut short) is
     # compared with every recipe: on a few rows first, then on a sample, then on all.
+    tried = id_recipes() if recipes is None else recipes
     names = []
     for name, values in released.columns.items():
         shown = [value for value in values[: 8 * _FIRST_ROWS] if value is not None]
@@ -572,7 +594,7 @@ def id_channels(released: Released) -> list[IdChannel]:
             for value in shown[: 2 * _FIRST_ROWS]
         ):
             names.append(name)
-    found = (_Search(released, name).best(id_recipes()) for name in names[:16])
+    found = (_Search(released, name).best(tried) for name in names[:16])
     return [channel for channel in found if channel is not None]
 
 

@@ -581,6 +581,19 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
     Guarantee:
         What ``reward.guarantee`` says; calling it is post-processing. Shown by
         tests/language/test_text_rewards.py.
+
+    Args:
+        reward: The private reward.
+        pessimism: ``scale`` of :meth:`TextRewardModel.pessimistic_score`; at 0 the score itself.
+
+    Raises:
+        PrivacyError: It is no private reward.
+        UsageError: The pessimism is out of range, or no uncertainty was measured.
+
+    Example:
+        >>> trainer = RLOOTrainer(  # doctest: +SKIP
+        ...     model, reward_funcs=reward_function(reward), args=RLOOConfig(beta=0.05), ...
+        ... )
     """
     return RewardFunction(reward, pessimism=pessimism)
 
