@@ -153,12 +153,12 @@ class Finding:
     ) -> Finding:
         """Return a finding that refutes if anything is wrong, and warns if anything is odd."""
         # True and names stand for sentences of `ATTACKS`, filled in with details and what is told.
-        told = {**(details or {}), **told}
+        told, known = {**(details or {}), **told}, ATTACKS.get(attack, {})
         said = []
         clear = "" if wrong or odd else clear
         for name, given in (("wrong", wrong), ("odd", odd), ("clear", clear)):
-            text = ATTACKS.get(attack, {}).get(name if given is True else str(given))
-            said.append(text.format(**told) if text else str(given or ""))
+            text = (known.get(given) if isinstance(given, str) else known[name]) if given else ""
+            said.append(str(given) if text is None else text.format(**told))
         return cls(
             attack=attack,
             outcome="refutes" if wrong else "warning" if odd else "clear",
