@@ -64,7 +64,7 @@ def help_of(*words: str) -> str:
 
 def commands() -> Iterator[tuple[str, ...]]:
     """Yield every command, as the words that follow ``sordino``."""
-    from sordino.cli._app import COMMANDS, load_command  # noqa: PLC0415
+    from sordino.cli import COMMANDS, load_command  # noqa: PLC0415
 
     yield ()
     for name in COMMANDS:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from sordino._random import clock, new_release_id
+from sordino._validate import refuse_special
 from sordino.errors import DataError, FileSystemError, UsageError
 
 _CHUNK = 1 << 20
@@ -36,27 +36,6 @@ def explained(what: str) -> Iterator[None]:
     else:
         return
     raise FileSystemError(f"{what} ({reason}). Nothing half-written was left behind.")
-
-
-def refuse_special(path: Path, *, links: bool) -> None:
-    """Refuse a name that stands for something else than a file or a folder."""
-    # To overwrite a device or a pipe is to take it away, and to open a pipe is to wait for whoever
-    # is at its other end. To overwrite a link to a file is to take the link away and to leave the
-    # file as it was.
-    try:
-        found, itself = path.stat(), path.lstat()
-    except (OSError, ValueError):  # nothing, or not to be looked at: to open it will tell
-        return
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise UsageError(
-            f"{path.name} is a device, a pipe or a socket. Nothing was done. Give the name of a "
-            "file."
-        )
-    if not links and stat.S_ISLNK(itself.st_mode) and stat.S_ISREG(found.st_mode):
-        raise UsageError(
-            f"{path.name} is a link to a file, which would stay as it is while the link goes. "
-            "Nothing was done. Give the name of the file itself."
-        )
 
 
 def refuse_existing(path: Path, *, force: bool, spends: bool = False) -> None:

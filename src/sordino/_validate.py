@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,3 +193,24 @@ def finite_array(name: str, value: object, *, ndim: int) -> np.ndarray:
         index = int(np.flatnonzero(~finite.reshape(len(array), -1).all(axis=1))[0])
         raise DataError(f"{name} must be finite: row {index} holds a NaN or an infinity.")
     return array
+
+
+def refuse_special(path: Path, *, links: bool) -> None:
+    """Refuse a name that stands for something else than a file or a folder."""
+    # To overwrite a device or a pipe is to take it away, and to open a pipe is to wait for whoever
+    # is at its other end. To overwrite a link to a file is to take the link away and to leave the
+    # file as it was.
+    try:
+        found, itself = path.stat(), path.lstat()
+    except (OSError, ValueError):  # nothing, or not to be looked at: to open it will tell
+        return
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise UsageError(
+            f"{path.name} is a device, a pipe or a socket. Nothing was done. Give the name of a "
+            "file."
+        )
+    if not links and stat.S_ISLNK(itself.st_mode) and stat.S_ISREG(found.st_mode):
+        raise UsageError(
+            f"{path.name} is a link to a file, which would stay as it is while the link goes. "
+            "Nothing was done. Give the name of the file itself."
+        )

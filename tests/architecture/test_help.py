@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from sordino.cli._app import _RUNS, COMMANDS
+from sordino.cli import _RUNS, COMMANDS
 
 AGAIN = "run `python docs/make.py`"
 

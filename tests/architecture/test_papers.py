@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sordino.cli._app import COMMANDS, load_command
+from sordino.cli import COMMANDS, load_command
 
 from .conftest import resolves
 from .test_documentation import slug

@@ -34,7 +34,7 @@ PUBLIC_BEYOND_EXPORTS = {
 }  # fmt: skip
 MOST_OTHERS = 1_257  # public definitions that are neither exported nor in the set above
 MOST_LINES = 77_468  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
-MOST_FILES = 209
+MOST_FILES = 208
 MOST_USED_ONCE = 597
 MOST_ANY = 111
 LONGEST_FILE = 900

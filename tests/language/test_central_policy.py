@@ -379,14 +379,14 @@ def test_a_killed_run_never_draws_twice_on_one_entry(make, ledger_of, monkeypatc
 
     broken = make(reward=reward, callbacks=[Killed(6)] if killed == "after" else [], **how)
     if killed == "entry":
-        add = broken._run.add
+        pay = broken._run.pay
 
-        def cut(*entry):
-            add(*entry)
+        def cut(*steps):
+            pay(*steps)
             if len(ledger.spends) == 3:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(broken._run, "add", cut)
+        monkeypatch.setattr(broken._run, "pay", cut)
     draws.left = {"noise": 4, "second": 5}.get(killed, math.inf)
     write = CheckpointPromise.write
 

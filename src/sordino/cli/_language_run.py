@@ -63,7 +63,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import ledger_rows, promise_rows
 
-from ._app import tell
+from . import tell
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy

@@ -42,7 +42,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import describe_promise
 
-from ._app import COMMANDS, app, command, finish, grid
+from . import COMMANDS, app, command, finish, grid
 
 _WORDS = {"refutes": "REFUTES", "warning": "warning", "skipped": "not tried", "clear": "clear"}
 

@@ -22,7 +22,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import describe_promise
 
-from ._app import COMMANDS, app, command, finish
+from . import COMMANDS, app, command, finish
 
 budget = typer.Typer(help=COMMANDS["budget"], no_args_is_help=True)
 app.add_typer(budget, name="budget")

@@ -14,7 +14,7 @@ from sordino.privacy.ledger_chain import LEDGER, nearest_ledger
 from sordino.reporting.html import write_sign_off
 from sordino.runs.settings import Argument, Option, Output
 
-from ._app import app, command, finish, grid
+from . import app, command, finish, grid
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import describe_promise
 
-from ._app import app, command, finish, say_simulated, tell
+from . import app, command, finish, say_simulated, tell
 
 _TITLE = "sordino choose"
 _BATCH = 2048

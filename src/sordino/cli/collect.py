@@ -47,7 +47,7 @@ from sordino.runs.settings import (
     terms_of,
 )
 
-from ._app import COMMANDS, app, command, finish, grid
+from . import COMMANDS, app, command, finish, grid
 
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")

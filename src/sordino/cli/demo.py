@@ -15,7 +15,7 @@ from sordino.runs.align_settings import Align
 from sordino.runs.alignment import prepare
 from sordino.runs.settings import Argument
 
-from ._app import app, command, tell
+from . import app, command, tell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from sordino.reporting.curves import describe_forecast, refuse_plot, write_curve
 from sordino.rewards import forecast
 from sordino.runs.settings import DELTA, Option, Output, terms_of
 
-from ._app import app, command, finish
+from . import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from sordino.runs.progress import Bar, Passes
 from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading, terms_of
 from sordino.runs.tables import describe_estimate, promise_rows, verdict_rows
 
-from ._app import app, command, finish
+from . import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import LEDGER, nearest_ledger
 from sordino.runs.settings import Argument, Json
 
-from ._app import app, command, finish
+from . import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

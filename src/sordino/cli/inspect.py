@@ -16,8 +16,14 @@ from sordino.errors import SordinoError, UsageError
 from sordino.preferences.ballots import UNSAID
 from sordino.preferences.comparisons import TextRules, looks_swapped
 from sordino.preferences.containers import contained
-from sordino.preferences.files import COMPARED_SIDES, COMPARISONS, compares_steps, records_of
-from sordino.preferences.rankings import Rankings, is_preflib, read_rankings
+from sordino.preferences.files import (
+    COMPARED_SIDES,
+    COMPARISONS,
+    compares_steps,
+    preflib_ending,
+    records_of,
+)
+from sordino.preferences.rankings import Rankings, read_rankings
 from sordino.preferences.records import JUDGING_FIELDS, Record
 from sordino.preferences.schemas import (
     CHOICES,
@@ -35,7 +41,7 @@ from sordino.preferences.trajectories import read_trajectories
 from sordino.privacy.guarantee import SHARES, UNDECIDED
 from sordino.runs.settings import Argument, Json, PrivacyOption, Rated, Unit
 
-from ._app import app, command, finish, grid
+from . import app, command, finish, grid
 
 _RAW = "raw: it shows texts and judgments that are private. Keep it as you keep the data."
 _SHOWN, _LONGEST = 3, 60  # records, and characters of a text
@@ -166,7 +172,7 @@ def _looked_at(settings: _Inspect, source: Path | list[Path]) -> Iterator[dict[s
     """Yield what is known, part after part, as far as the data can be read."""
     reading = settings.reading
     asked = {name: reading[name] for name in ("columns", "person_field")}
-    if isinstance(source, Path) and is_preflib(source):
+    if isinstance(source, Path) and preflib_ending(source):
         yield {"format": "PrefLib", "kind": RANKINGS}
         yield _listed(settings, RANKINGS, source, asked)
         return

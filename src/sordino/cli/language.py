@@ -33,7 +33,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import describe_promise, promise_rows, verdict_rows
 
-from ._app import COMMANDS, app, command, finish, grid
+from . import COMMANDS, app, command, finish, grid
 from ._language_run import (
     Checkpoint,
     LearningRate,

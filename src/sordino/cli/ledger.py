@@ -22,7 +22,7 @@ from sordino.reporting.result import describe_ledger_rows
 from sordino.runs.settings import Argument, Json, Option
 from sordino.runs.tables import describe_promise
 
-from ._app import COMMANDS, app, command, finish, grid
+from . import COMMANDS, app, command, finish, grid
 
 ledger = typer.Typer(help=COMMANDS["ledger"], no_args_is_help=True)
 app.add_typer(ledger, name="ledger")

@@ -39,7 +39,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import dropped_row, ledger_rows, unit_rows
 
-from ._app import app, command, tell
+from . import app, command, tell
 
 _PASSES = 2  # one to see what is public, one to answer
 _BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer

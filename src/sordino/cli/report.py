@@ -17,7 +17,7 @@ from sordino.runs.align_run import page
 from sordino.runs.settings import Argument, Option, Output, RunLedger
 from sordino.runs.tables import promise_rows
 
-from ._app import app, command, finish
+from . import app, command, finish
 
 _PAGE = "report.html"
 

@@ -12,7 +12,7 @@ import typer
 from sordino.errors import AuditRefuted, UsageError
 from sordino.runs.settings import Argument, Option
 
-from ._app import app, command
+from . import app, command
 
 _SCRIPT = Path("benchmarks", "reproduce.py")
 

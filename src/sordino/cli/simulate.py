@@ -17,7 +17,7 @@ from sordino.errors import UsageError
 from sordino.runs.progress import Bar
 from sordino.runs.settings import Option, Output, terms_of
 
-from ._app import COMMANDS, app, command, finish
+from . import COMMANDS, app, command, finish
 
 simulate = typer.Typer(help=COMMANDS["simulate"], no_args_is_help=True)
 app.add_typer(simulate, name="simulate")

@@ -39,7 +39,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import promise_rows
 
-from ._app import app, command, finish
+from . import app, command, finish
 from .choose import read_questions
 
 _FORMAT = "sordino.preferences"

@@ -227,15 +227,9 @@ class _BatchRun(PaidRun):
             if len(self.scopes) > 1:  # one batch alone is disjoint from nothing
                 self._ledger.declare_disjoint(self.scopes, rule=RULE)
             self._declared = True
-        batch, event = first // self._privacy.updates_per_batch, self._privacy.event
-        reservation = self._ledger.reserve(
-            event,
-            promise=self.promise,
-            scope=self.scopes[batch],
-            count=steps,
-            details={"run": self.name, "people": self._digest(batch)},
-        )
-        self.add(reservation, event)
+        batch = first // self._privacy.updates_per_batch
+        details = {"run": self.name, "people": self._digest(batch)}
+        self._spend(self._privacy.event, details, self.scopes[batch], steps)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
         """Go on with the run of a checkpoint, and return its folder and its number of updates."""

@@ -13,10 +13,19 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.errors import UsageError
+from sordino._validate import Integers
+from sordino.errors import DataError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.conversions import gaussian_mu
-from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import (
+    SHARES,
+    UNDECIDED,
+    Event,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
 
 Made = TypeVar("Made")
 Values = TypeVar("Values")
@@ -173,3 +182,17 @@ def least_that_keeps(
     while not keeps(made := make(size)):
         size, more = size * (1 + more), 2 * more
     return made
+
+
+def label_array(values: Integers) -> Integers:
+    """Return labels in one dimension as int8."""
+    labels = np.asarray(values)
+    wrong: np.ndarray | list[int] = [0]
+    if labels.ndim == 1:
+        wrong = np.flatnonzero(~np.isin(labels, np.arange(len(SHARES))))
+    if len(wrong):
+        raise DataError(
+            f"Labels must be 0, 1, {UNDECIDED} (undecided) or the code of a level in one "
+            f"dimension: index {wrong[0]} is not."
+        )
+    return labels.astype(np.int8)

@@ -11,24 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 from .base import Described
-from .label_sum import LabelGaussian, SumMechanism
+from .label_sum import LabelGaussian
 from .objective_perturbation import ObjectivePerturbation, RankingObjectivePerturbation
-from .randomized_response import KaryRandomizedResponse
 from .ranking_sum import BallotGaussian, RankingGaussian
 
-_BALLOTS: Final = (RankingGaussian, RankingObjectivePerturbation)
+BALLOTS: Final = (BallotGaussian, RankingGaussian, RankingObjectivePerturbation)
 CURATOR_MECHANISMS: Final[Mapping[str, type[Described]]] = MappingProxyType(
-    {kind.name: kind for kind in (BallotGaussian, LabelGaussian, ObjectivePerturbation, *_BALLOTS)}
+    {kind.name: kind for kind in (LabelGaussian, ObjectivePerturbation, *BALLOTS)}
 )
-
-
-def is_noised_sum(name: object) -> bool:
-    """Return whether a mechanism of this name releases one sum with noise."""
-    return issubclass(CURATOR_MECHANISMS.get(str(name), object), SumMechanism)
-
-
-def hides_ballots(name: object) -> bool:
-    """Return whether a mechanism of this name is for rankings."""
-    return name == KaryRandomizedResponse.name or issubclass(
-        CURATOR_MECHANISMS.get(str(name), object), (BallotGaussian, *_BALLOTS)
-    )

@@ -36,7 +36,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import Described, Repeated, WorstCase, gaussian_log_ratio, stated
+from .base import Described, Repeated, WorstCase, gaussian_log_ratio, label_array, stated
 from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
 from .grid import (
     GRID_SLACK,
@@ -52,7 +52,6 @@ from .grid import (
     whole_steps,
     with_noise,
 )
-from .randomized_response import label_array
 
 Order = Sequence[int] | Int64[np.ndarray, " k"]
 Together = Callable[[Int64[np.ndarray, "p m"]], Int64[np.ndarray, " p"]]

@@ -34,7 +34,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase
+from .base import WorstCase, label_array
 
 NO_CHOICE: Final = -1
 """The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
@@ -259,20 +259,6 @@ class RandomizedResponse(_Coin):
         ones = _thresholds(self.threshold)[values] / 2.0**64
         level = np.log(np.where(outputs == 1, ones, 1 - ones))
         return np.where(values > UNDECIDED, level, super()._log_chances(outputs, values))
-
-
-def label_array(values: Integers) -> Integers:
-    """Return labels in one dimension as int8."""
-    labels = np.asarray(values)
-    wrong: np.ndarray | list[int] = [0]
-    if labels.ndim == 1:
-        wrong = np.flatnonzero(~np.isin(labels, np.arange(len(SHARES))))
-    if len(wrong):
-        raise DataError(
-            f"Labels must be 0, 1, {UNDECIDED} (undecided) or the code of a level in one "
-            f"dimension: index {wrong[0]} is not."
-        )
-    return labels.astype(np.int8)
 
 
 def label_shares(labels: Integers) -> Numbers:

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Int64, Integer
 
 from sordino import _validate
-from sordino._files import UNPACKING_ERRORS, explained, refuse_special
+from sordino._files import UNPACKING_ERRORS, explained
+from sordino._validate import refuse_special
 from sordino.errors import DataError, UsageError
 
 from .comparisons import USUAL, PublicDigest, TextRules, columns_of, kept, outcomes_of, taken

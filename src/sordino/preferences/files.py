@@ -32,7 +32,7 @@ from .records import (
     refuse_person_field,
     refuse_some_named,
 )
-from .schemas import COMPARED, PAIRS, TRAJECTORIES, Schema, decide
+from .schemas import COMPARED, PAIRS, RANKINGS, TRAJECTORIES, Schema, decide
 
 TWO_FORMS = (  # why both forms are refused in one input, for messages
     "a prompt is given for some records and not for others. What both answers begin with is then "
@@ -93,8 +93,29 @@ def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema]) -> Rows:
         yield from meant(row).rows(whole) if named else whole
 
 
+PREFLIB = {  # by ending, whether a ballot lists everything, and whether it may hold ties
+    ".soc": (True, False),
+    ".soi": (False, False),
+    ".toc": (True, True),
+    ".toi": (False, True),
+}
+
+
+def preflib_ending(path: Path) -> str:
+    """Return which file of PrefLib one is by its name, or nothing; refuse one without ballots."""
+    ending = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if ending in (".cat", ".wmd", ".pwg", ".tog", ".mjg", ".wmg"):
+        raise DataError(
+            f"A PrefLib file {ending} holds no rankings of people. Nothing was read. Known are "
+            f"{', '.join(PREFLIB)}."
+        )
+    return ending if ending in PREFLIB else ""
+
+
 def kind_of(source: object) -> str:
-    """Return what kind of judgments a source holds, by its columns; pairs if nothing tells."""
+    """Return what kind of judgments a source holds, by name or columns; pairs if nothing tells."""
+    if isinstance(source, Path) and preflib_ending(source):
+        return RANKINGS
     # Pairs and trajectories have the same columns: how both sides of the first record look tells.
     with suppress(SordinoError):
         names, schema, rows = _meant(source)

@@ -41,7 +41,7 @@ from .ballots import (
 from .comparisons import RAW, PublicDigest, Questions, all_named, taken
 from .containers import Progress, Rows, every_line
 from .features import Features, Matrix, refuse_other_features
-from .files import Kind, kind_of, untold
+from .files import PREFLIB, Kind, preflib_ending, untold
 from .pairs import RANDOMIZED_CHOICE, Pairs, Randomized, number_labels, read_manifest
 from .records import JUDGING_FIELDS, Text, candidate_order, refuse_person_field
 from .schemas import CHOICES, RANKINGS
@@ -486,14 +486,6 @@ def _refuse_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) ->
         raise DataError(f"{name} must have shape {wanted}, got {shape}.")
 
 
-_KINDS = {  # of each kind, whether a ballot lists everything, and whether it may hold ties
-    ".soc": (True, False),
-    ".soi": (False, False),
-    ".toc": (True, True),
-    ".toi": (False, True),
-}
-
-_OTHERS = (".cat", ".wmd", ".pwg", ".tog", ".mjg", ".wmg")
 _MOST_BALLOTS = 10**6
 _MOST_CELLS = 5 * 10**7  # candidates of all ballots together
 _WHOLE = r"[0-9]{1,9}"
@@ -507,21 +499,6 @@ _NAME = re.compile(rf"ALTERNATIVE NAME ({_WHOLE})")
 _ALTERNATIVES, _VOTERS, _ORDERS = "NUMBER ALTERNATIVES", "NUMBER VOTERS", "NUMBER UNIQUE ORDERS"
 
 _Lines = Sequence[tuple[int, str]]
-
-
-def is_preflib(path: Path) -> bool:
-    """Return whether a file is one of PrefLib, by its name; refuse one that holds no ballots."""
-    kind = _kind(path)
-    if kind in _OTHERS:
-        raise DataError(
-            f"A PrefLib file {kind} holds no rankings of people. Nothing was read. Known are "
-            f"{', '.join(_KINDS)}."
-        )
-    return kind in _KINDS
-
-
-def _kind(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
 # The names of the alternatives, how many voters and unique orders there are, how a line with a
@@ -544,7 +521,7 @@ def _read_preflib(
     modern = lines[0][1].startswith("#")
     header = (_modern_header if modern else _old_header)(lines, 0 if empty else 1)
     names, voters, unique, pattern, lines_of_ballots = header
-    complete, ties = _KINDS[_kind(path)]
+    complete, ties = PREFLIB[preflib_ending(path)]
     k = len(names)
     # Of a file of a few bytes that stands for more ballots than are read, none is.
     if voters > _MOST_BALLOTS or voters * k > _MOST_CELLS:
@@ -718,11 +695,6 @@ BALLOTS = Kind(  # of several candidates at once
 )
 
 
-def holds_rankings(source: Path | Sequence[Path]) -> bool:
-    """Return whether files look like rankings: by their ending, or by the fields of their start."""
-    return (isinstance(source, Path) and is_preflib(source)) or kind_of(source) in BALLOTS.judges
-
-
 def read_rankings(
     source: object,
     *,
@@ -777,7 +749,7 @@ def read_rankings(
     """
     refuse_person_field(person_field or "person", BALLOTS.fields)
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
-    if isinstance(source, (str, Path)) and is_preflib(Path(source)):
+    if isinstance(source, (str, Path)) and preflib_ending(Path(source)):
         if items is not None or person_field not in ("person", None):
             raise UsageError(
                 "items and person_field must be left out for a PrefLib file: it names its "

@@ -37,8 +37,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 
 from sordino import _validate
-from sordino._files import explained, refuse_special, settle
+from sordino._files import explained, settle
 from sordino._random import new_release_id
+from sordino._validate import refuse_special
 from sordino.errors import (
     FileSystemError,
     LedgerDamaged,

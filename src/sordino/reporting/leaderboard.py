@@ -57,10 +57,8 @@ def _scale_of(items: Sequence[Json], start: float, end: float) -> Scale:
     return Scale.rounded(ends or (0.0, 1.0), start, end, least=1.0)
 
 
-def describe_leaderboard(source: Json | None) -> dict[str, Any] | None:
-    """Return every board of a result and its history, with texts and places; None without one."""
-    if source is None:
-        return None
+def describe_leaderboard(source: Json) -> dict[str, Any]:
+    """Return every board of a result and its history, with texts and places."""
     boards = {"All": source, **(source.get("groups") or {})}
     return {
         "boards": [_board(board, title) for title, board in boards.items()],

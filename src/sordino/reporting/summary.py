@@ -14,7 +14,6 @@ from typing import Any
 from sordino._version import __version__
 from sordino.auditing.findings import Audit
 from sordino.errors import DataError, PrivacyError
-from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT
 from sordino.reporting.audits import describe_audits
 from sordino.reporting.wording import (
@@ -34,6 +33,8 @@ from sordino.reporting.wording import (
     describe_ledger,
     describe_mechanism,
     describe_metrics,
+    hides_ballots,
+    is_noised_sum,
     is_of_rankings,
     judged,
     number_rows,
@@ -456,12 +457,13 @@ def summarize(
         {key: real(f"calibration.{key}", row.get(key)) for key in (*_BIN, "pairs")}
         for row in calibration
     ]
-    tried = describe_audits(audits)
+    tried = describe_audits(audits) if audits else []
     verdict = judge(result)
     if refuted := any(audit["refuted"] for audit in tried):
         verdict = {"word": WEAK, "says": "An audit refutes what is claimed."}
     folded = verdict["word"] in MEANINGLESS
-    page = "Privacy report" if result.get("leaderboard") is None else "Leaderboard"
+    board = result.get("leaderboard")
+    page = "Privacy report" if board is None else "Leaderboard"
     # The total of a ledger may rest on a declaration.
     budget = ((ledger or {}).get("budget") or {}).get("caveats") or ()
     declared = [name for name in budget if name == DECLARED_DISJOINT]
@@ -480,7 +482,7 @@ def summarize(
         "judged": judged(result),
         "rankings": is_of_rankings(result),
         "worths": _describe_items(result, records=guarantee.hides_texts),
-        "leaderboard": describe_leaderboard(result.get("leaderboard")),
+        "leaderboard": None if board is None else describe_leaderboard(board),
         "trained": _describe_training(result),
         "planned": _describe_plan(result.get("plan")),
         "noise": noise,

@@ -15,7 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from sordino.errors import DataError
-from sordino.mechanisms.catalogue import CURATOR_MECHANISMS, hides_ballots, is_noised_sum
+from sordino.mechanisms.catalogue import BALLOTS, CURATOR_MECHANISMS
+from sordino.mechanisms.label_sum import SumMechanism
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse
 from sordino.privacy.guarantee import CAVEATS, Guarantee, float_from_json, float_to_json
 
 Json = Mapping[str, Any]
@@ -282,6 +284,17 @@ _TILTED: Mapping[str, tuple[str, NumberRows]] = {
     ),
 }
 _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
+
+
+def is_noised_sum(name: object) -> bool:
+    """Return whether a mechanism of this name releases one sum with noise."""
+    return issubclass(CURATOR_MECHANISMS.get(str(name), object), SumMechanism)
+
+
+def hides_ballots(name: object) -> bool:
+    """Return whether a mechanism of this name is for rankings."""
+    randomized = name == KaryRandomizedResponse.name
+    return randomized or issubclass(CURATOR_MECHANISMS.get(str(name), object), BALLOTS)
 
 
 def is_of_rankings(result: Json) -> bool:

@@ -29,9 +29,9 @@ from sordino.preferences.chunks import Chunks, find_chunks, judgments
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
 from sordino.preferences.features import Features, Intercept, Matrix, usable_bound
-from sordino.preferences.files import rating_of
+from sordino.preferences.files import kind_of, rating_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
-from sordino.preferences.rankings import PrivateChoices, Rankings, Slates, holds_rankings
+from sordino.preferences.rankings import BALLOTS, PrivateChoices, Rankings, Slates
 from sordino.preferences.records import Absent
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import (
@@ -167,7 +167,7 @@ def _inputs(settings: Align) -> Inputs:
     offers = ("all_offered", "named_offered")
     source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
     memory = settings.engine is None  # of these kinds, however many files
-    rankings = memory and holds_rankings(source)
+    rankings = memory and kind_of(source) in BALLOTS.judges
     if (
         _reads_chunks(settings)
         and not rankings

@@ -34,8 +34,8 @@ from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import STYLE, ItemDifferences, Questions
 from sordino.preferences.files import kind_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, Randomized, read_pairs
-from sordino.preferences.rankings import PrivateChoices, Rankings, Slates, holds_rankings
-from sordino.preferences.schemas import CHOICES
+from sordino.preferences.rankings import BALLOTS, PrivateChoices, Rankings, Slates
+from sordino.preferences.schemas import CHOICES, PAIRS
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json, event_of
@@ -727,9 +727,9 @@ def _read(
         source = settings.votes[0] if len(settings.votes) == 1 else settings.votes
     if isinstance(source, Pairs | PrivatePairs | Rankings | PrivateChoices):
         return source
-    if isinstance(source, Path | list | tuple) and holds_rankings(source):
-        items = settings.declared_items
-        choices = kind_of(source) == CHOICES
+    kind = kind_of(source) if isinstance(source, Path | list | tuple) else PAIRS
+    if kind in BALLOTS.judges:
+        items, choices = settings.declared_items, kind == CHOICES
         reading = settings if choices else settings.of_ballots
         return reading.read_ballots(source, **({"items": items} if items and not choices else {}))
     refuse_given(

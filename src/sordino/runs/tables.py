@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
 from sordino.reporting.result import MEANINGLESS
-from sordino.reporting.wording import is_of_rankings, judged
+from sordino.reporting.wording import hides_ballots, is_noised_sum, is_of_rankings, judged
 from sordino.rewards.metrics import REACH
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"

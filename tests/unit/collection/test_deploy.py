@@ -15,7 +15,7 @@ pytest.importorskip("yaml")
 import yaml
 from sqlalchemy.engine import make_url
 
-from sordino.cli._app import load_command
+from sordino.cli import load_command
 from sordino.collection.database import open_database
 from sordino.collection.refusals import MOST_BYTES
 from sordino.collection.study import DATABASE_VARIABLE, read_study

@@ -40,7 +40,7 @@ from sordino.language.models.promises import (
     Kind,
     complete_checkpoint,
 )
-from sordino.privacy.accounting import calibrated_noise_multiplier, composed_epsilon
+from sordino.privacy.accounting import EVERYTHING, calibrated_noise_multiplier, composed_epsilon
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
@@ -350,8 +350,13 @@ class PaidRun:
             self._known = list(self._paid), loss
         return self._known[1]
 
-    def add(self, reservation: Reservation, event: Event) -> None:
-        """Take in an entry that was written, or that the same command wrote before."""
+    def _spend(
+        self, event: Event, details: Mapping[str, object], scope: str = EVERYTHING, count: int = 1
+    ) -> None:
+        """Write an entry, or take in the one that the same command wrote before."""
+        reservation = self._ledger.reserve(
+            event, promise=self.promise, scope=scope, count=count, details=dict(details)
+        )
         if reservation.release_id in self._committed():
             raise PrivacyError(
                 "This run was interrupted after it had taken these steps, and its checkpoints are "
@@ -498,6 +503,5 @@ class CentralRun(PaidRun):
         """Record what some steps spend."""
         # Guarantee: That of :class:`CentralPrivacy` for its steps; nothing is drawn here. Shown by
         # tests/language/test_central_training.py.
-        event = self._privacy.event(steps)
         details = {"run": self.name, "first_step": first}
-        self.add(self._ledger.reserve(event, promise=self.promise, details=details), event)
+        self._spend(self._privacy.event(steps), details)
