@@ -229,7 +229,7 @@ class _BatchRun(PaidRun):
             self._declared = True
         batch = first // self._privacy.updates_per_batch
         details = {"run": self.name, "people": self._digest(batch)}
-        self._spend(self._privacy.event, details, self.scopes[batch], steps)
+        self._reserve_steps(self._privacy.event, details, self.scopes[batch], steps)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
         """Go on with the run of a checkpoint, and return its folder and its number of updates."""

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -47,6 +47,8 @@ __all__ = ["Head", "Ledger", "Reservation"]
 _ONE_THREAD = threading.Lock()  # between processes SQLite's own lock does the same
 
 T = TypeVar("T")
+Share: TypeAlias = tuple[Event, np.ndarray | None, People | None]
+"""A part of what one release spends: an event, and the questions and people it is about."""
 
 
 def _moment(units: Iterable[Unit]) -> str:
@@ -92,10 +94,10 @@ class Reservation:
 
 @dataclass(frozen=True)
 class _Release(Generic[T]):
-    """What one entry of a ledger paid for."""
+    """What entries of a ledger paid for."""
 
     value: T  # what was drawn, as it may be seen
-    release_id: str  # the random id of the entry
+    release_ids: tuple[str, ...]  # the random ids of the entries
     artifact: str  # SHA-256 of the value, as the ledger has it
 
 
@@ -600,7 +602,7 @@ class Ledger:
 
     def charge(  # noqa: PLR0913 (each says another thing of one release)
         self,
-        event: Event,
+        event: Event | Sequence[Share],
         draw: Callable[[], T],
         *,
         digest: Callable[[T], str],
@@ -616,18 +618,26 @@ class Ledger:
 
         ``draw`` draws the noise and returns what may be seen, of which ``digest`` is the SHA-256.
         What is ``stored``, which must be an array, the same command gets again after an interrupt;
-        what has no privacy is stored nowhere. The others are those of :meth:`reserve`.
+        what has no privacy is stored nowhere. In place of an event there may be several, each with
+        the questions and people that it is about: then an entry pays for each, and the first has
+        the votes. The others are those of :meth:`reserve`.
 
         Raises:
             PrivacyError: The promise does not fit this ledger.
             BudgetExceeded: The total would pass the budget; nothing was drawn.
         """
-        terms: dict[str, Any] = {"questions": questions, "people": people, "details": details}
-        reservation = self.reserve(event, promise=promise, count=count, votes=votes, **terms)
-        value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
+        shares = [(event, questions, people)] if isinstance(event, Event) else event
+        terms: dict[str, Any] = {"promise": promise, "count": count, "details": details}
+        paid = [
+            self.reserve(one, questions=asked, people=who, votes=() if at else votes, **terms)
+            for at, (one, asked, who) in enumerate(shares)
+        ]
+        # once, whoever pays for what of it
+        value = cast("T", paid[0].drawn_once(cast("Any", draw))) if stored else draw()
         artifact = digest(value)
-        reservation.commit(artifact)
-        return _Release(value, reservation.release_id, artifact)
+        for reservation in paid:
+            reservation.commit(artifact)
+        return _Release(value, tuple(entry.release_id for entry in paid), artifact)
 
     def continuing(self, request: str | None) -> Ledger:
         """Return this ledger as the plan of a command sees it: what that paid for before is free.

@@ -201,7 +201,7 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
         answers=released.value,
         flip_probability=0.0,
         guarantee=promise,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         artifact=digest,
     )
 
@@ -269,7 +269,7 @@ def privatize_choices(
         answers=released.value,
         flip_probability=mechanism.flip_probability,
         guarantee=terms["promise"],
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         artifact=released.artifact,
     )
 

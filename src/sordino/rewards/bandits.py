@@ -496,7 +496,7 @@ class ScreenedMeans(ArmMeans):
             promise=promise,
         )
         count = int(released.value[0])
-        self._keep(least_count=count, _payment=(released.release_id, test.event))
+        self._keep(least_count=count, _payment=(released.release_ids[0], test.event))
         return count
 
     def options(self, context: object, candidates: object) -> Int64[np.ndarray, " c"]:

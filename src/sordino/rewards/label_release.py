@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -34,8 +34,8 @@ from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import person_key
-from sordino.privacy.guarantee import REPLACE_ONE, Event, GaussianEvent, Guarantee
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, Guarantee
+from sordino.privacy.ledger import Ledger, Share
 from sordino.privacy.persons import KEY_BYTES, People
 from sordino.privatization.randomization import refuse_unlinked
 
@@ -49,9 +49,6 @@ from .release_checks import (
     refuse_own_rows,
     weighed,
 )
-
-Share: TypeAlias = tuple[Event, np.ndarray | None, People | None]
-"""A part of what one release spends: an event, and the questions and people it is about."""
 
 _UP: Final = 1 + 2.0**-30  # so that rounding makes no event smaller
 _EXACT: Final = 2.0**-31  # of a count that is rounded up
@@ -376,24 +373,17 @@ def release_sum(
     known, draw = judged.prepare(mechanism, vectors, entropy)
     most = mechanism.records_per_person
     said = {**({} if most is None else {"cap": most}), **details} or None
-    paid = [
-        ledger.reserve(
-            event,
-            promise=promise,
-            questions=questions,
-            people=people,
-            details=said,
-            votes=() if at or not noted else judged.votes,
-        )
-        for at, (event, questions, people) in enumerate(judged.shares(mechanism, promise))
-    ]
-    value = paid[0].drawn_once(draw)  # once, whoever pays for what of it
-    # of all that is public of all judgments, held out or not
-    artifact = digest_of_statistic(judged.source.public_digest, value)
-    for reservation in paid:
-        reservation.commit(artifact)
-    ids = tuple(reservation.release_id for reservation in paid)
-    return LabelSum(value=value, known=known, release_ids=ids, artifact=artifact)
+    released = ledger.charge(
+        judged.shares(mechanism, promise),
+        draw,
+        # of all that is public of all judgments, held out or not
+        digest=lambda value: digest_of_statistic(judged.source.public_digest, value),
+        promise=promise,
+        details=said,
+        votes=judged.votes if noted else (),
+    )
+    ids, artifact = released.release_ids, released.artifact
+    return LabelSum(value=released.value, known=known, release_ids=ids, artifact=artifact)
 
 
 def label_promise(

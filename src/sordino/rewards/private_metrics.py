@@ -460,7 +460,7 @@ def measure_records(
         pairs=None,
         event=mechanism.event,
         guarantee=promise,
-        release_id=released.release_id,
+        release_id=released.release_ids[0],
         artifact=released.artifact,
         judged=reward.artifact,
         reason=None if told else _TOO_FEW,

@@ -425,7 +425,7 @@ def release_rankings(
     return Released(
         evidence=evidence,
         guarantee=terms["promise"],
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         artifact=released.artifact,
         features=features,
         pairs=len(evidence),
@@ -520,7 +520,7 @@ def fit_ranked_records(
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
         pairs=None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings),
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         artifact=released.artifact,
         items=rankings.items,
         item_features=None if rankings.items is None else rankings.given,
@@ -613,7 +613,7 @@ def fit_rankings(
     outright: Released[_BallotEvidence] = Released(
         evidence=ballots,
         guarantee=promise,
-        release_ids=(paid.release_id,),
+        release_ids=paid.release_ids,
         artifact=digest,
         features=features,
         pairs=len(rankings),

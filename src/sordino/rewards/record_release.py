@@ -144,7 +144,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         pairs=None if promise.neighbors == ADD_OR_REMOVE_ONE else n,
         ellipsoid=kept,
         moment=moment,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         artifact=released.artifact,
     )
 

@@ -418,7 +418,7 @@ def _open_votes(
         ),
         guarantee=promise,
         artifact=judged.source.public_digest,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         method="non-private",
     )
 
@@ -471,7 +471,7 @@ def release_ballots(
         boards={"": votes_of_ballots(design, released.value, rankings.items)},
         guarantee=terms["promise"],
         artifact=released.artifact,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         method=mechanism.name,
     )
 
@@ -563,7 +563,7 @@ def _release_records(
         boards={"": votes},
         guarantee=promise,
         artifact=released.artifact,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         method="record-sum",
     )
 

@@ -595,7 +595,7 @@ class WithheldReward(WithheldFit):
             gradient_norm=self._known.atol,
             atol=self._known.atol,
             pairs=self._size,
-            release_ids=(released.release_id,),
+            release_ids=released.release_ids,
             artifact=released.artifact,
         )
 

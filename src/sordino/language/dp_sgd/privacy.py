@@ -350,7 +350,7 @@ class PaidRun:
             self._known = list(self._paid), loss
         return self._known[1]
 
-    def _spend(
+    def _reserve_steps(
         self, event: Event, details: Mapping[str, object], scope: str = EVERYTHING, count: int = 1
     ) -> None:
         """Write an entry, or take in the one that the same command wrote before."""
@@ -504,4 +504,4 @@ class CentralRun(PaidRun):
         # Guarantee: That of :class:`CentralPrivacy` for its steps; nothing is drawn here. Shown by
         # tests/language/test_central_training.py.
         details = {"run": self.name, "first_step": first}
-        self._spend(self._privacy.event(steps), details)
+        self._reserve_steps(self._privacy.event(steps), details)
