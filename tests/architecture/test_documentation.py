@@ -166,25 +166,18 @@ def test_every_event_is_in_the_support_table():
     assert {kind for kind in EVENTS if f"| `{kind}` |" not in text} == set()
 
 
-def constants(suffix):
-    """Every constant of the source whose name ends so, by the file it is in."""
-    for path in sorted((ROOT / "src/sordino").rglob("*.py")):
-        for node in ast.parse(read(path)).body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                name = getattr(node.targets[0], "id", "")
-                if name.endswith(suffix):
-                    yield path, name, node.value.value
-
-
-def test_formats_and_versions_are_listed():
+def test_formats_and_versions_are_listed(modules):
     text = page("docs/files.md")
     listed = dict(re.findall(r"\| `(sordino\.\w+)` \| (\d+) \|", text))
-    formats = {path: value for path, _, value in constants("FORMAT")}
-    versions = {
-        path: value
-        for path, name, value in constants("VERSION")
-        if isinstance(value, int) and name.endswith("VERSION")
-    }
+    formats, versions = {}, {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                name, value = getattr(node.targets[0], "id", ""), node.value.value
+                if name.endswith("FORMAT"):
+                    formats[module.path] = value
+                elif name.endswith("VERSION") and isinstance(value, int):
+                    versions[module.path] = value
     assert listed == {formats[path]: str(versions[path]) for path in formats}
 
 

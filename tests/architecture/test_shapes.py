@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 FLOW = """
 import sys, tempfile, types
 from beartype import BeartypeConf, beartype
@@ -54,6 +56,7 @@ with install_import_hook("sordino", "lenient.check"):
 """
 
 
+@pytest.mark.deep
 def test_annotations_hold_in_the_main_flow():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FLOW], capture_output=True, text=True, timeout=300

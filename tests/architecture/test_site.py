@@ -63,6 +63,7 @@ def tabs(nav):
     return [list(leaves(tab)) for tab in nav]
 
 
+@pytest.mark.deep
 def test_every_page_is_two_clicks_from_the_start(built_site, settings):
     """A tab leads to its first page, and that page shows all of its tab beside itself."""
     shown = tabs(settings["nav"])
@@ -83,6 +84,7 @@ def test_every_page_is_two_clicks_from_the_start(built_site, settings):
     assert pages - one - two - {"index.html"} == set()
 
 
+@pytest.mark.deep
 def test_the_reference_has_every_public_name_with_an_example_and_no_other(built_site):
     found = {}
     for path in (built_site / "reference").glob("*.html"):
@@ -96,6 +98,7 @@ def test_the_reference_has_every_public_name_with_an_example_and_no_other(built_
         assert runs, f"{name} has no example"
 
 
+@pytest.mark.deep
 def test_no_docstring_is_shown_as_it_is_typed(built_site):
     """A role or a prompt that is left over was not understood."""
     for path in (built_site / "reference").glob("*.html"):
@@ -103,6 +106,7 @@ def test_no_docstring_is_shown_as_it_is_typed(built_site):
         assert not re.findall(r":\w+:<code>|^\s*>>> |``", shown, re.MULTILINE), path.name
 
 
+@pytest.mark.deep
 def test_commands_are_on_the_site_as_they_are_in_the_manual(built_site, root):
     shown = html.unescape(re.sub(r"<[^>]+>", "", article(built_site / "cli.html")))
     manual = read(root / "docs/cli.md")
@@ -111,6 +115,7 @@ def test_commands_are_on_the_site_as_they_are_in_the_manual(built_site, root):
     assert [block for block in blocks if block not in shown] == []
 
 
+@pytest.mark.deep
 def test_nothing_is_fetched_from_elsewhere(built_site):
     fetched = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?(?:https?:)?//[^ >]+")
     for path in built_site.rglob("*.html"):
@@ -119,6 +124,7 @@ def test_nothing_is_fetched_from_elsewhere(built_site):
         assert re.findall(r"url\([\"']?(?:https?:)?//", read(path)) == [], path.name
 
 
+@pytest.mark.deep
 def test_links_out_of_the_folder_lead_to_what_they_name(built_site, root):
     page = article(built_site / "local.html")
     found = {link for link in targets(built_site, "local.html", page) if link.startswith("source/")}
@@ -149,6 +155,7 @@ def test_make_docs_counts_warnings(root):
     assert built == " --strict"
 
 
+@pytest.mark.deep
 def test_every_notebook_is_on_the_site(built_site, root):
     there = {path.stem for path in (root / "docs").glob("notebooks/*.ipynb")}
     shown = {path.stem for path in built_site.glob("notebooks/*.html")}

@@ -167,11 +167,9 @@ def built(tmp_path_factory):
     """Return the folder of a tiny model of the command line's own making."""
     folder = tmp_path_factory.mktemp("built")
     rows = kind_rows(asked="what others ask")  # not the texts that the tests learn from
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = [sys.executable, "-m", "sordino", *TINY, "--out", "tiny", "--json"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["texts"] == 120
+    Folder(folder, None).write("in.jsonl", rows)
+    with chdir(folder):
+        assert cli.run([*TINY, "--out", "tiny"]) == 0
     assert not list(folder.glob("*.db"))  # nothing is spent on texts
     return folder / "tiny"
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from tests.apart import apart
+from tests.tiers import few
 
 import sordino
 from sordino import cli
@@ -155,7 +156,7 @@ def test_two_releases_of_the_same_labels_in_one_folder(folder):
     assert "holds 2 releases" in found["summary"]
 
 
-@pytest.mark.parametrize("kind", ["texts", "vectors"])
+@pytest.mark.parametrize("kind", few(["texts", "vectors"], first=1))
 def test_the_same_command_lets_the_rest_appear(texts, vectors, monkeypatch, kind):
     """Its ledger has nothing left. Texts name who answered, vectors do not."""
     command = [PRIVATIZE[0], kind, *PRIVATIZE[2:], "--json"]
@@ -226,6 +227,7 @@ def test_a_fit_of_many_files_says_what_it_measures_and_that_changes_nothing(answ
     assert reward.pairs == 600
 
 
+@pytest.mark.deep
 def test_it_is_what_one_file_of_the_same_answers_is_measured_on(answers):
     """One file has five fits, so that the numbers differ: by the errors that are stated."""
     lines = b"".join((answers / f"texts/{file}.jsonl").read_bytes() for file in range(3))

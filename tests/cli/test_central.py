@@ -94,7 +94,9 @@ UNITS = {
 
 
 @pytest.mark.parametrize("metrics", few([[], BOUGHT], BOUGHT), ids=["free", "bought"])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    "unit", few(UNITS, "label", "person", "record, number hidden", "record, pessimistic")
+)
 def test_every_unit_end_to_end(ready, unit, metrics):
     """Result, reward, report, ledger, certificate and audit belong together."""
     command = [PAIRS[0], "owned.jsonl" if unit == "person" else "prefs.jsonl", *PAIRS[2:]]
@@ -107,7 +109,7 @@ def test_every_unit_end_to_end(ready, unit, metrics):
     assert (result["policy"]["win_rate_interval"] is None) == (not metrics)
 
 
-@pytest.mark.parametrize("unit", [unit for unit in UNITS if "moment" not in unit][:5])
+@pytest.mark.parametrize("unit", few([unit for unit in UNITS if "moment" not in unit][:5], first=2))
 def test_an_election_end_to_end(ready, unit):
     result, reward = whole_run(ready, [*VOTES, *UNITS[unit]])
     names = [item["name"] for item in result["items"]]
@@ -197,7 +199,9 @@ def test_rankings_of_answers_give_a_reward_of_texts(folder):
     assert kind > rude
 
 
-@pytest.mark.parametrize("more", [["--epsilon", "8", "--metrics-epsilon", "2"], RECORD])
+@pytest.mark.parametrize(
+    "more", few([["--epsilon", "8", "--metrics-epsilon", "2"], RECORD], first=1)
+)
 def test_one_file_says_in_chunks_what_it_says_in_memory(folder, more):
     """The same names with numbers; another ledger of one file gives another digest alone."""
     folder.write("prefs.jsonl", text_rows(300))
@@ -301,7 +305,7 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize("kind", few(PLANS, "pairs", "ballots", "texts, bought", "texts, records"))
 def test_a_plan_touches_nothing_and_starts_nothing(ready, kind):
     command, pairs, mechanism, bought = PLANS[kind]
     if "ray" in kind:

@@ -100,6 +100,7 @@ def test_ballots_end_with_a_certificate_and_pictures(ballots):
     assert all(name in picture for name in ("alder", "hazel"))
 
 
+@pytest.mark.deep
 def test_a_file_is_not_compared_unless_it_is_declared_public(tmp_path):
     """A picture of the fit without privacy would give away what the noise hides."""
     (tmp_path / "few.soi").write_text(SOI, "utf-8")
@@ -127,6 +128,7 @@ def test_a_folder_is_never_written_over(ballots, lake):
         assert (folder / "spend.db").read_bytes() == before
 
 
+@pytest.mark.deep
 def test_trajectories_end_with_a_certificate_and_pictures(lake):
     folder, said = lake
     assert names(folder) == {
@@ -141,6 +143,7 @@ def test_trajectories_end_with_a_certificate_and_pictures(lake):
         well_formed((folder / name).read_text("utf-8"))
 
 
+@pytest.mark.deep
 def test_the_plan_is_that_of_the_saved_reward_and_its_certificate_holds(lake, lake_module):
     """At ε = 3 what is certain is .805 ± .021 over 40 seeds: 0.1 is 30 deviations below."""
     folder, _ = lake

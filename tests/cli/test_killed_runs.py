@@ -167,6 +167,7 @@ def test_the_second_start_shows_what_was_drawn_whatever_the_data_are_by_then(fol
     assert len(Ledger.read(database).spends) == 1
 
 
+@pytest.mark.deep
 def test_a_result_promises_all_entries_of_both_starts(folder, template):
     """One of three entries was written by the start that was killed."""
     shutil.copytree(template, folder.path, dirs_exist_ok=True)

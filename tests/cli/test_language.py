@@ -33,7 +33,7 @@ def spent(path, data=None):
 
 def test_a_tiny_model_reads_no_label(folder):
     folder.write("in.jsonl", kind_rows())
-    assert folder.run(*TINY, "--out", "one").code == 0
+    assert folder.run(*TINY, "--out", "one", "--json").value["texts"] == 120
     folder.write("in.jsonl", kind_rows(turn=True))
     assert folder.run(*TINY, "--out", "two").code == 0
     for name in ("model.safetensors", "tokenizer.json"):

@@ -34,13 +34,16 @@ def timeless(text):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"noise": "labels"},
-        {"noise": "estimate", "delta": 1e-6},
-        {"noise": "estimate", "unit": "record"},
-        {"noise": "draws", "draws": 20},
-        {"noise": "labels", "unit": "person"},
-    ],
+    few(
+        [
+            {"noise": "labels"},
+            {"noise": "estimate", "delta": 1e-6},
+            {"noise": "estimate", "unit": "record"},
+            {"noise": "draws", "draws": 20},
+            {"noise": "labels", "unit": "person"},
+        ],
+        first=2,
+    ),
     ids=lambda options: "-".join(map(str, options.values())),
 )
 @pytest.mark.parametrize("in_memory", few([False, True], True))

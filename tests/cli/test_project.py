@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiers import few
 
 from sordino import cli
 from sordino.privacy.ledger import Ledger
@@ -66,7 +67,9 @@ def command_in(message):
     return shlex.split(re.search(way, f"{' '.join(message.split())} ")[1])
 
 
-@pytest.mark.parametrize("case", ["epsilon", "delta", "of one data set", "none", "another ledger"])
+@pytest.mark.parametrize(
+    "case", few(["epsilon", "delta", "of one data set", "none", "another ledger"], first=2)
+)
 def test_the_command_that_a_refusal_names_is_what_its_way_out_takes(project, case):
     project.write("in.jsonl", rows_of(N))
     run = ["align", "in.jsonl", "--out", "run", "--dimension", 16, "--epsilon", 1]
@@ -148,6 +151,7 @@ def words_of(at):
 HOW = ["renamed", "shuffled", "field added", "answered anew", "halved", "doubled", "split in ten"]
 
 
+@pytest.mark.deep
 @settings(max_examples=5)
 @given(st.lists(st.sampled_from(HOW), min_size=1, max_size=2), st.integers(0, 99))
 def test_the_same_judgments_in_another_file_are_the_same_data_set(tmp_path_factory, hows, seed):

@@ -81,6 +81,7 @@ def test_a_number_without_chance_must_be_the_same(script):
     assert [point.where for point in script.outside(found, 1)] == ["a(n 1).x"]
 
 
+@pytest.mark.deep
 def test_one_study_is_run_again(tmp_path, capfd):
     assert run(["reproduce", "kldp", "intrinsic_published", "--out", str(tmp_path)]) == 0
     assert "all 703 stored numbers" in capfd.readouterr().out

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.apart import apart
+from tests.tiers import few
 
 from sordino.cli._language_run import TrainingNoise, TrainReward
 from sordino.errors import UsageError
@@ -208,12 +209,15 @@ def check_after_a_full_disk(folder, database, outputs):
 
 @pytest.mark.parametrize(
     ("command", "limit", "spent"),
-    [
-        (PRIVATIZE, 3000, False),
-        (PRIVATIZE, 40_000, True),
-        (ALIGN, 3000, False),
-        ([*ALIGN[:-1], "--dimension", "8192", "--epsilon"], 40_000, True),
-    ],
+    few(
+        [
+            (PRIVATIZE, 40_000, True),
+            (PRIVATIZE, 3000, False),
+            (ALIGN, 3000, False),
+            ([*ALIGN[:-1], "--dimension", "8192", "--epsilon"], 40_000, True),
+        ],
+        first=1,
+    ),
 )
 def test_a_limit_on_file_size_like_a_full_disk(folder, command, limit, spent):
     folder.write(
@@ -233,6 +237,7 @@ def test_a_limit_on_file_size_like_a_full_disk(folder, command, limit, spent):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+@pytest.mark.deep
 @pytest.mark.parametrize("command", [ALIGN, PRIVATIZE], ids=["align", "privatize"])
 def test_a_disk_that_is_really_full(folder, command):
     folder.write(

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from .conftest import refused
 
@@ -36,18 +37,21 @@ def files(rows, folder):
 
 @pytest.mark.parametrize(
     ("data", "more", "weights"),
-    [
-        ("t.jsonl", ["--intercept", "family"], 30),
-        ("t.jsonl", ["--intercept", "none"], 28),
-        ("t.jsonl", ["--noise", "estimate"], 29),
-        (
-            "t.jsonl",
-            ["--noise", "estimate", "--engine", "process", "--intercept", "family"],
-            30,
-        ),
-        ("r.jsonl", ["--levels", "1..5"], 29),
-        ("r.jsonl", ["--levels", "1..5", "--ratings", "pairs"], 28),
-    ],
+    few(
+        [
+            ("t.jsonl", ["--intercept", "family"], 30),
+            ("t.jsonl", ["--intercept", "none"], 28),
+            ("t.jsonl", ["--noise", "estimate"], 29),
+            (
+                "t.jsonl",
+                ["--noise", "estimate", "--engine", "process", "--intercept", "family"],
+                30,
+            ),
+            ("r.jsonl", ["--levels", "1..5"], 29),
+            ("r.jsonl", ["--levels", "1..5", "--ratings", "pairs"], 28),
+        ],
+        first=3,
+    ),
 )
 def test_a_reward_of_single_answers_chooses_between_two(data, more, weights, files):
     spend = ["--epsilon", "8", "--dimension", "28", "--ledger", "spend.db", "--out", "run"]
@@ -89,7 +93,7 @@ def test_answers_in_pieces_are_fitted_with_a_bar_for_each_family(files):
     assert told["families"] == ["chat", "code"]
 
 
-@pytest.mark.parametrize("noise", ["labels", "estimate"])
+@pytest.mark.parametrize("noise", few(["labels", "estimate"], first=1))
 def test_what_is_liked_anyhow_is_told_beside_a_reward_and_is_its_peer(folder, noise):
     """Nothing tells answers apart, and four of five are liked: no reward is better than that."""
     draw = np.random.default_rng(3)

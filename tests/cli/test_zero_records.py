@@ -164,7 +164,7 @@ def test_training_takes_no_record_as_it_takes_some(ready, unit, neighbors):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("kind", ["file", "packed", "folder"])
+@pytest.mark.parametrize("kind", few(["file", "packed", "folder"], first=1))
 def test_a_record_that_names_nobody_is_one_like_others(folder, kind):
     rows = [judged(at) for at in range(3)]
     alike = [dict(rows[0], rejected=rows[0]["chosen"])]
@@ -184,7 +184,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", ["file", "packed", "folder", "intrinsic", "ballots", "arms"])
+@pytest.mark.parametrize(
+    "case",
+    few(["file", "packed", "folder", "intrinsic", "ballots", "arms"], "file", "ballots", "arms"),
+)
 def test_what_is_wrong_with_which_record_is_not_said(folder, case):
     kind, make, words = CASES[case]
     said = set()

@@ -63,7 +63,7 @@ def postgres():
     _as_owner(address, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.deep)])
 def engine(request, tmp_path):
     """Return an engine on a new database of each kind."""
     sqlite = f"sqlite:///{tmp_path / 'study.db'}"

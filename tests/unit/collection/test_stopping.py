@@ -92,7 +92,7 @@ def test_what_is_under_way_is_stored_and_acknowledged(service, engine, answer, n
     process.send_signal(number)
     while is_served(port):
         threading.Event().wait(0.01)
-    threading.Event().wait(1)  # it waits for them
+    threading.Event().wait(0.5)  # it waits for them
     for (link, rest), name in zip(links, sent, strict=True):
         stored = {"stored": [name], "refused": [], "spent": 1}
         assert told(link, rest) == (200, stored | {"questions": [], "completion": None})

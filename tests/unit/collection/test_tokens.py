@@ -48,8 +48,8 @@ def test_no_secret_is_in_the_database(talk, answer, tmp_path):
 
 
 def test_links_that_were_dropped_are_gone_from_the_file(talk, answer, tmp_path):
-    talk = talk(people=300, questions=30, cap=30, weak=True)
-    held = [talk.open(token) for token in talk.tokens[:60]]
+    talk = talk(people=60, questions=30, cap=30, weak=True)
+    held = [talk.open(token) for token in talk.tokens[:20]]
     for device, asked in held:
         talk.send(device, *[answer(question) for question in asked[:10]])
     digests = [digest_of_secret(talk.study, "invitation", token) for token in talk.tokens]
@@ -58,11 +58,11 @@ def test_links_that_were_dropped_are_gone_from_the_file(talk, answer, tmp_path):
         digests += connection.execute(select(ANSWERS.c.id)).scalars()
     before = everything(talk.engine, tmp_path)
     assert all(digest.encode() in before for digest in digests)
-    assert forget(talk.engine) == 60
+    assert forget(talk.engine) == 20
     raw = everything(talk.engine, tmp_path)
     assert not [digest for digest in digests if digest.encode() in raw]
     with talk.engine.begin() as connection:
-        assert len(connection.execute(select(ANSWERS)).all()) == 600
+        assert len(connection.execute(select(ANSWERS)).all()) == 200
         assert set(connection.execute(select(PERSONS.c.device)).scalars()) == {None}
     assert states(talk.engine) == []
 

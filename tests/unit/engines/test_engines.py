@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino.engines.engine import InProcess, Rows, refuse_other_engines
 from sordino.engines.ray_data import RayData
@@ -76,7 +77,7 @@ def test_importing_the_library_loads_neither_ray_nor_pyarrow():
     assert done.stdout.strip() == "[]", done.stdout + done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("hidden", ["ray", "ray.data", "pyarrow"])
+@pytest.mark.parametrize("hidden", few(["ray", "ray.data", "pyarrow"], first=1))
 def test_without_the_extra_the_error_says_how_to_install_it(hidden):
     """Whichever part of it is missing."""
     done = run(

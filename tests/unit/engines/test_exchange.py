@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.engines import exchange as folders
@@ -28,6 +28,7 @@ chunks_of_rows = st.lists(
 )  # fmt: skip
 
 
+@settings(max_examples=10)
 @given(chunks_of_rows, st.randoms(use_true_random=False))
 def test_every_row_arrives_once_in_the_order_of_chunks_and_rows(chunks, order):
     with opened_exchange(ROW, None) as shuffle:

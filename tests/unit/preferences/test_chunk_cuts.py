@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.tiers import few
 
 import sordino
 from sordino.engines.engine import InProcess
@@ -70,7 +71,7 @@ def geometry(path):
         return told, cuts, design.ellipsoid.unwhiten.tobytes()
 
 
-@pytest.mark.parametrize("at", [0, 7, 59])
+@pytest.mark.parametrize("at", few([0, 7, 59], 7))
 def test_how_a_label_is_spelled_moves_no_cut(tmp_path, monkeypatch, at):
     """Chunks of bytes would be cut elsewhere: sums are then rounded otherwise."""
     monkeypatch.setattr(module, "_LINES", 8)
@@ -166,7 +167,7 @@ def digest(tmp_path, *files, **reading):
     return surveyed(paths, **reading).public_digest
 
 
-@pytest.mark.parametrize("people", [None, 3])
+@pytest.mark.parametrize("people", few([None, 3], 3))
 def test_the_digest_is_of_all_records_however_they_lie(tmp_path, monkeypatch, people):
     known = [{} if people is None else {"person": f"p{i % people}"} for i in range(20)]
     rows = [row(i, i % 2, **known[i]) for i in range(20)]

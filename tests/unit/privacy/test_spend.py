@@ -36,7 +36,7 @@ def spent(groups=(), **scopes):
     return spend
 
 
-@settings(max_examples=60)
+@settings(max_examples=12)
 @given(
     values=st.dictionaries(
         st.sampled_from("abcdefgh"), st.integers(0, 16).map(lambda x: x / 8), max_size=8

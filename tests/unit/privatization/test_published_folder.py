@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino.engines.engine import InProcess
@@ -280,6 +281,7 @@ DRIVER = textwrap.dedent(
 )
 
 
+@pytest.mark.parametrize("raw", few([None, 3], 3), indirect=True)
 def test_wherever_it_is_killed_its_files_appear_later(raw, tmp_path):
     """With SIGKILL, at every step from the outcome on the ledger to the end."""
     (tmp_path / "homes").mkdir()

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 from scipy.optimize import brentq
 from scipy.special import expit
+from tests.tiers import few
 
 import sordino
 from sordino.engines import exchange
@@ -401,7 +402,7 @@ def test_raw_and_randomized_are_not_taken_for_each_other(tmp_path):
 # --- the metrics ---
 
 
-@pytest.mark.parametrize("each", [None, 1, 6, 700])
+@pytest.mark.parametrize("each", few([None, 1, 6, 700], None, 6))
 def test_every_metric_is_that_in_memory(tmp_path, each):
     """Without persons, with few answers of each, with many; weights short, right and too long."""
     answers = released(tmp_path, each=each)
@@ -426,7 +427,7 @@ def test_wherever_parts_are_added_up_the_bits_are_the_same(tmp_path):
     assert engine.heaviest < 2000  # bytes: sums, and not what is predicted for 75 answers
 
 
-@pytest.mark.parametrize("each", [None, 6])
+@pytest.mark.parametrize("each", few([None, 6], 6))
 def test_the_metrics_are_of_a_fit_that_did_not_see_what_they_are_measured_on(tmp_path, each):
     answers = released(tmp_path, each=each)
     design = design_of(tmp_path)

@@ -168,6 +168,7 @@ def test_the_optimism_by_hand():
         assert (found.multiplier > 0) == (ball < 1)
 
 
+@pytest.mark.deep
 def test_both_criteria_are_near_the_best_ridge():
     # Excess loss over 20 worlds, in units of the best of all candidates. Measured in ten such
     # sets: 1.1 to 2.4 by the criterion, 1.2 to 3.9 by thinning, 17 to 25 with the least ridge.
@@ -216,15 +217,15 @@ def test_the_parts_of_a_sum():
     """Unbiased, of the stated variance, independent, and the same every time."""
     rows, theta, labels = world(40, 3)
     known = evidence_of(rows, labels)
-    parts = known.thinned(theta, 4000, "ridge")
+    parts = known.thinned(theta, 1000, "ridge")
     first = np.array([part.fitted.statistic for part in parts]) - known.statistic
     second = np.array([part.judged for part in parts]) - known.statistic
     np.testing.assert_allclose(second, -4 * first, rtol=1e-9, atol=1e-9)  # ξ/c against cξ
     weights = expit(rows @ theta) * expit(-rows @ theta)
     spread = rows.T @ (weights[:, None] * rows) + known.covariance
     root = np.linalg.inv(np.linalg.cholesky(spread))
-    # 4000 draws: each entry within six standard errors (√2/√4000 on the diagonal)
-    np.testing.assert_allclose(root @ np.cov(first.T) @ root.T / 0.25, np.eye(3), atol=0.14)
+    # 1000 draws: each entry within six standard errors (√2/√1000 on the diagonal)
+    np.testing.assert_allclose(root @ np.cov(first.T) @ root.T / 0.25, np.eye(3), atol=0.28)
     again = replace(known).thinned(theta, 1, "ridge")[0]
     np.testing.assert_array_equal(again.judged, parts[0].judged)
     other = known.thinned(theta, 1, "measure")[0]
