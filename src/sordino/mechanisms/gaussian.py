@@ -71,7 +71,22 @@ class _OnGrid(ABC):
         _validate.settle(self, delta=_validate.fraction, neighbors=_known)
         if self.grid is not None:
             _validate.settle(self, grid=_validate.positive)
-        self._refuse_coarse_or_fine()
+        # On other grids the promise would not hold, or the arithmetic not be exact.
+        least_grid, largest = self._grids
+        if not least_grid < self.step <= largest:
+            raise UsageError(
+                f"grid must be above {least_grid:.3g} and at most 2^{math.log2(largest):.0f}, got "
+                f"{self.step!r}. Measure the values in another unit."
+            )
+        noise = ("standard_deviation", self._power, STEPS_OF_NOISE)
+        for name, power, (least, most) in (noise, ("bound", 1, self._steps_of_bound)):
+            size, step = Fraction(getattr(self, name)), Fraction(self.step) ** power
+            if not least * step <= size <= most * step:
+                square = "" if power == 1 else " (its square for the matrix)"
+                raise UsageError(
+                    f"{name} must be between {least} and {most} steps of the grid, got "
+                    f"{name}={float(size)!r} with grid={self.step!r}{square}. Choose another grid."
+                )
 
     @property
     def step(self) -> float:
@@ -95,24 +110,6 @@ class _OnGrid(ABC):
         step, sides = self.step**self._power, (case.one, case.other)
         one, other = (self._sum(side).ravel() * step for side in sides)
         return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
-
-    def _refuse_coarse_or_fine(self) -> None:
-        """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
-        least_grid, largest = self._grids
-        if not least_grid < self.step <= largest:
-            raise UsageError(
-                f"grid must be above {least_grid:.3g} and at most 2^{math.log2(largest):.0f}, got "
-                f"{self.step!r}. Measure the values in another unit."
-            )
-        noise = ("standard_deviation", self._power, STEPS_OF_NOISE)
-        for name, power, (least, most) in (noise, ("bound", 1, self._steps_of_bound)):
-            size, step = Fraction(getattr(self, name)), Fraction(self.step) ** power
-            if not least * step <= size <= most * step:
-                square = "" if power == 1 else " (its square for the matrix)"
-                raise UsageError(
-                    f"{name} must be between {least} and {most} steps of the grid, got "
-                    f"{name}={float(size)!r} with grid={self.step!r}{square}. Choose another grid."
-                )
 
     @property
     def _most(self) -> int:

@@ -440,7 +440,12 @@ def _sides(
         question: tuple[Text, Text, Alternative]
         if alone:
             answer = read_text(row, "completion", where)
-            question = read_text(row, "prompt", where), answer, _absent(row, where)
+            prompt, family = read_text(row, "prompt", where), row.get("family")
+            if not (family is None or isinstance(family, str)):
+                raise DataError(
+                    f"{where}: field 'family' must be a text: a public group of prompts."
+                )
+            question = prompt, answer, Absent(family or "")
         else:
             question = question_of(row, "first", "second", where)
         return privatized, *question, _outcome(row[said], said, where, levels, alone=alone)
@@ -450,13 +455,6 @@ def _sides(
             f"{_THUMB if alone else WANTED}."
         )
     return False, *question_of(row, "chosen", "rejected", where), 1
-
-
-def _absent(row: Mapping[str, Any], where: str) -> Absent:
-    family = row.get("family")
-    if family is None or isinstance(family, str):
-        return Absent(family or "")
-    raise DataError(f"{where}: field 'family' must be a text: a public group of prompts.")
 
 
 def _outcome(value: Any, said: str, where: str, levels: Levels | None, *, alone: bool) -> int:

@@ -33,7 +33,7 @@ from .accountants import (
     plain,
     samples,
 )
-from .conversions import bracket_down, bracket_up, gaussian_mu, narrow
+from .conversions import bracket_up, gaussian_mu, narrow
 from .guarantee import (
     ADD_OR_REMOVE_ONE,
     EVENTS,
@@ -166,10 +166,7 @@ def _largest(holds: Callable[..., bool], fits_at: float, too_much: float) -> flo
     if holds(fits_at, numerical=False):
         fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=1e-9)[1]
     steps = iter(range(_NUMERICAL_STEPS))
-
-    def affordable(value: float) -> bool:
-        return next(steps, None) is not None and holds(value, numerical=True)
-
+    affordable = lambda x: next(steps, None) is not None and holds(x, numerical=True)  # noqa: E731
     return narrow(affordable, too_much, fits_at, rtol=1e-9)[1]
 
 
@@ -266,7 +263,9 @@ def calibrated_noise_multiplier(
     assert isinstance(one, GaussianEvent)  # noqa: S101 - for the type checker
     start = one.mu / math.sqrt(max(math.log1p((mu / chance) ** 2 / steps), 1e-300))
     if holds(start):
-        least, too_little = bracket_down(lambda noise: not holds(noise), start)
+        least, too_little = start, start / 2
+        while too_little > 0 and holds(too_little):
+            least, too_little = too_little, too_little / 2
     else:
         too_little, least = bracket_up(holds, start)
     if least == math.inf:
@@ -343,11 +342,6 @@ class Spend:
                 most |= self.events.get(scope, Counter())
             found.update(most)
         return found
-
-    @property
-    def rests_on_declaration(self) -> bool:
-        """Return whether a spend does not count because its scope was declared disjoint."""
-        return any(len(group & self.events.keys()) > 1 for group in self.groups)
 
     def epsilon(self, *, neighbors: NeighboringRelation, delta: float) -> float:
         """Return the composed bound for the worst-off unit."""

@@ -267,7 +267,8 @@ class Spent:
         relation = self.relation() if relation is None else relation
         terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
         total = merge(terms, epsilon=self.epsilon(delta, relation), delta=delta)
-        declared = self.spend(relation).rests_on_declaration
+        spend = self.spend(relation)  # of which some may not count: it was declared disjoint
+        declared = any(len(group & spend.events.keys()) > 1 for group in spend.groups)
         return total.with_caveats(DECLARED_DISJOINT) if declared else total
 
 

@@ -86,16 +86,6 @@ def bracket_up(holds: Callable[[float], bool], start: float) -> tuple[float, flo
     return fails, math.inf
 
 
-def bracket_down(holds: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (last that fails, first that succeeds) of start, start/2, ...; then 0."""
-    fails = start
-    while start > 0:
-        if holds(start):
-            return fails, start
-        fails, start = start, start / 2
-    return fails, 0.0
-
-
 _SMALLEST = 2.3e-308  # what underflows is rounded up to about the smallest normal float
 _FAR = 40.0  # the normal density at this many standard deviations is no float
 _ABOVE_ERROR = 3e-14  # above the measured error of every branch, away from the exponential

@@ -537,8 +537,11 @@ def predict_utility(
     }
 
 
-def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str, Any]:
-    """Return what a pessimistic or optimistic policy does with its uncertainty, on public texts."""
+def measure_confidence(policy: CandidatePolicy, pairs: Comparisons) -> dict[str, Any] | None:
+    """Return what a policy that knows its uncertainty does with it on public texts, or None."""
+    if not isinstance(policy, ConfidencePolicy):
+        return None
+    pairs = pairs.choices
     candidates = list(zip(pairs.first, pairs.second, strict=True))
     known = getattr(policy.reward, "ellipsoid", None)
     some = slice(None, None, max(1, -(-len(candidates) // _SAMPLE)))

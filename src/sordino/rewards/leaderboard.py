@@ -801,7 +801,18 @@ class Board:
     @cached_property
     def told(self) -> dict[str, Any]:
         """Return all that the board shows: a function of what was released, and of nothing else."""
-        every = {name: self._describe(board) for name, board in self.boards.items()}
+        every = {}
+        for name, board in self.boards.items():
+            rates = board.win_rates[np.ix_(board.order, board.order)].round(_DECIMALS).tolist()
+            every[name] = {
+                **board.to_dict(),
+                "items": self._items(board),
+                "style": [
+                    {"name": style, "effect": float(effect), "interval": None}
+                    for style, effect in zip(self.releases[-1].styles, board.style, strict=True)
+                ],
+                "win_rates": [[None if math.isnan(rate) else rate for rate in r] for r in rates],
+            }
         history = [
             {
                 "name": one.name,
@@ -816,20 +827,6 @@ class Board:
             "updates": self.updates,
             "groups": every,
             "history": [*history, newest],
-        }
-
-    def _describe(self, board: Leaderboard) -> dict[str, Any]:
-        told, order = board.to_dict(), board.order
-        rates = board.win_rates[np.ix_(order, order)].round(_DECIMALS).tolist()
-        names = self.releases[-1].styles
-        return {
-            **told,
-            "items": self._items(board),
-            "style": [
-                {"name": name, "effect": float(effect), "interval": None}
-                for name, effect in zip(names, board.style, strict=True)
-            ],
-            "win_rates": [[None if math.isnan(rate) else rate for rate in row] for row in rates],
         }
 
     def _items(self, board: Leaderboard) -> list[dict[str, Any]]:

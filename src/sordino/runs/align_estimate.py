@@ -41,6 +41,7 @@ from sordino.reporting.result import (
     describe_guarantee_and_caveats,
     describe_likes,
     mean_kl,
+    measure_confidence,
     measure_decisive,
     predict_utility,
 )
@@ -76,7 +77,6 @@ from .align_run import (
     Inputs,
     Learned,
     LearningRun,
-    describe_distrust,
     make_policy,
     parts_of,
     show_examples,
@@ -448,7 +448,7 @@ class _OfLabels(_Estimate):
             if source.persons is not None:
                 data["persons"] = len(set(source.persons))
             examples = show_examples(policy, public=self.inputs.public, released=None)
-            distrust = describe_distrust(policy, source)
+            distrust = measure_confidence(policy, source)
         else:
             n = source.counted
             data = {

@@ -25,6 +25,7 @@ from sordino.reporting.result import (
     calibration_bins,
     describe_fit_settings,
     describe_guarantee_and_caveats,
+    measure_confidence,
     measure_decisive,
     measure_policy,
     measure_reward,
@@ -44,7 +45,6 @@ from .align_run import (
     BallotRun,
     Learned,
     LearningRun,
-    describe_distrust,
     describe_policy,
     make_policy,
     parts_of,
@@ -242,7 +242,7 @@ class LabelNoise(_OnLabels):
                 **describe_policy(policy),
                 **(NO_CHOICE if private.alone else measure_policy(held_out, policy.temperature)),
                 "temperature": policy.temperature,
-                "pessimism": describe_distrust(policy, private),
+                "pessimism": measure_confidence(policy, private),
             },
             **(
                 {"class": describe_class(reward, level)}

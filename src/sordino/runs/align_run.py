@@ -38,7 +38,6 @@ from sordino.reporting.result import (
     describe_fit_settings,
     describe_guarantee_and_caveats,
     describe_ledger_rows,
-    measure_confidence,
     measure_examples,
     measure_public,
     measure_truth,
@@ -379,13 +378,6 @@ def describe_policy(policy: CandidatePolicy) -> dict[str, Any]:
     if not isinstance(policy, ConfidencePolicy):
         return {"kind": "gibbs", "confidence": None, "scale": None}
     return {"kind": policy.kind, "confidence": policy.confidence, "scale": policy.scale}
-
-
-def describe_distrust(policy: CandidatePolicy, pairs: Comparisons) -> dict[str, Any] | None:
-    """Return what a pessimistic policy does on public texts; None if it is not one."""
-    return (
-        measure_confidence(policy, pairs.choices) if isinstance(policy, ConfidencePolicy) else None
-    )
 
 
 def show_examples(

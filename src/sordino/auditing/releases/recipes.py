@@ -604,15 +604,10 @@ def _bare(text: str) -> str:
 
 
 def _shows(value: object, digest: bytes) -> bool:
-    """Return whether a digest may be shown as this value."""
+    """Return whether a digest is shown: a number, or hexadecimal, base 64 or decimals, also cut."""
     if isinstance(value, int):
         return value in _numbers(digest)
-    return isinstance(value, str) and _shown_as_text(_bare(value), digest)
-
-
-def _shown_as_text(text: str, digest: bytes) -> bool:
-    """Return whether a text is a digest in hexadecimal, base 64 or decimals, also cut short."""
-    if len(text) > _LONGEST_ID:
+    if not isinstance(value, str) or len(text := _bare(value)) > _LONGEST_ID:
         return False
     plain = text.replace("-", "").lower()
     if _HEXADECIMAL.fullmatch(plain):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
@@ -51,15 +51,6 @@ _REMOVED: Final[Mapping[str, tuple[str, str]]] = {
 """Settings that no config of a trainer has any more: the release, and what to use instead."""
 
 
-def _refuse_removed(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse settings that do not exist; tell those that a release removed from mistakes."""
-    for name in sorted({*given} - {*known}):
-        release, instead = _REMOVED.get(name, ("", ""))
-        way = f"Use {instead}" if instead else "Leave it out"
-        said = f"{release} removed it. {way}." if release else "Look at its name again."
-        raise UsageError(f"{kind} has no setting {name!r}: {said} Nothing was trained.")
-
-
 _NETWORK = "a trainer sends nothing; save, and call sordino.language.push_to_hub on the folder"
 _LOADED = "models come from a folder of this machine, in 32-bit floats and without foreign code"
 _TOKENIZER = "set it on the tokenizer, and pass that as processing_class"
@@ -99,7 +90,11 @@ class PrivateTrainingSettings:
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Refuse settings that no release has, or that one removed, before anything else."""
-        _refuse_removed(cls.__name__, given, (each.name for each in fields(cls)))
+        for name in sorted({*given} - {each.name for each in fields(cls)}):
+            release, instead = _REMOVED.get(name, ("", ""))
+            way = f"Use {instead}" if instead else "Leave it out"
+            said = f"{release} removed it. {way}." if release else "Look at its name again."
+            raise UsageError(f"{cls.__name__} has no setting {name!r}: {said} Nothing was trained.")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
