@@ -61,6 +61,12 @@ def pytest_collection_modifyitems(config, items):
             item.function._hypothesis_internal_use_settings = few
 
 
+def pytest_collection_finish():
+    """Let no later collection of garbage walk over what modules hold."""
+    gc.collect()
+    gc.freeze()
+
+
 class Coins:
     """What tests get for the system's coins: for each test the same ones in every run.
 

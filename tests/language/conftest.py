@@ -121,7 +121,7 @@ def word_pairs():
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory, word_pairs):
-    """Return folders of tiny causal models by architecture; no test may damage them."""
+    """Return folders of tiny causal models, each made when first asked for; none to be damaged."""
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
     from sordino.language.references.texts import TextsRead
     from sordino.language.references.tiny import (
@@ -135,19 +135,22 @@ def tiny_models(tmp_path_factory, word_pairs):
 
     pairs = word_pairs(400, seed=9, prompt="tell me about {}.")  # not the prompts of the tests
     dialogues = list(both_answers(pairs))
-    folders = {}
-    for architecture in ("llama", "gpt2"):
-        size = TinyModel(
-            architecture=architecture, vocabulary=320, width=32, layers=2, heads=2, context=64
-        )
-        tokenizer = train_tokenizer([text for both in dialogues for text in both], size)
-        model = build_tiny(size, tokenizer)
-        pretrain(model, tokenizer, dialogues, steps=150, batch_size=16, learning_rate=5e-3)
-        folders[architecture] = tmp_path_factory.mktemp(architecture)
-        for made in (model, tokenizer):
-            TextsRead.of(pairs).mark(made)
-        save_tiny(model, tokenizer, folders[architecture])
-    return folders
+
+    class Folders(dict):
+        def __missing__(self, architecture):
+            size = TinyModel(
+                architecture=architecture, vocabulary=320, width=32, layers=2, heads=2, context=64
+            )
+            tokenizer = train_tokenizer([text for both in dialogues for text in both], size)
+            model = build_tiny(size, tokenizer)
+            pretrain(model, tokenizer, dialogues, steps=60, batch_size=16, learning_rate=1e-2)
+            self[architecture] = tmp_path_factory.mktemp(architecture)
+            for made in (model, tokenizer):
+                TextsRead.of(pairs).mark(made)
+            save_tiny(model, tokenizer, self[architecture])
+            return self[architecture]
+
+    return Folders()
 
 
 @pytest.fixture(scope="session")
@@ -194,7 +197,7 @@ def central(tiny_llama, word_pairs, ledger_of, tmp_path):
         return trainer(
             str(tiny_llama) if model is None else model,
             args=config(str(tmp_path / folder), **{**usual, **(args or {})}),
-            train_dataset=word_pairs(40) if pairs is None else pairs,
+            train_dataset=word_pairs(16) if pairs is None else pairs,
             privacy=terms or privacy(),
             ledger=ledger or ledger_of(),
             **{"declare_unread": model is not None, **more},

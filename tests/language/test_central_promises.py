@@ -209,6 +209,7 @@ def test_a_second_trainer_on_a_trained_policy_adds_up(tiny_llama, central):
     assert 7.9 < trained(second)._promise.guarantee.epsilon <= 8.0
 
 
+@pytest.mark.deep
 def test_an_explorer_that_learned_meanwhile_counts(policy, tiny_llama):
     explorer = load_causal_model(tiny_llama)
     trainer = policy(reference=explorer, args={"update": "rebel", "samples": "reference"})

@@ -374,14 +374,6 @@ def test_fifty_kills_at_random_points_never_count_less_than_was_drawn(
     assert steps_of(ledger) >= len(drawn)
 
 
-def test_a_finished_run_is_not_gone_on_with(central, ledger_of):
-    ledger, saving = ledger_of(), {"save_strategy": "steps", "save_steps": 4}
-    trained(central(ledger=ledger, args=saving))
-    with pytest.raises(UsageError, match="took all"):
-        trained(central(ledger=ledger, args=saving), resume_from_checkpoint=True)
-    assert steps_of(ledger) == 8
-
-
 def test_the_ledger_certifies_the_reward(central, ledger_of):
     from sordino.certificates import certify
 
@@ -401,9 +393,12 @@ def test_steps_outside_of_a_run_are_paid_for_too(central, ledger_of, silent):
     assert steps_of(ledger) == 16
 
 
-def test_another_ledger_and_other_settings_are_refused(central, ledger_of):
+def test_a_finished_run_another_ledger_and_other_settings_are_refused(central, ledger_of):
     ledger, saving = ledger_of(), {"save_strategy": "steps", "save_steps": 4}
     trained(central(ledger=ledger, args=saving))
+    with pytest.raises(UsageError, match="took all"):
+        trained(central(ledger=ledger, args=saving), resume_from_checkpoint=True)
+    assert steps_of(ledger) == 8
     with pytest.raises(LedgerMismatch, match="did not pay"):
         trained(central(ledger=ledger_of(), args=saving), resume_from_checkpoint=True)
     with pytest.raises(UsageError, match="another privacy"):
@@ -677,18 +672,6 @@ def test_halved_parameters_are_refused(central, tiny_llama):
     assert "float32" in nothing_spent(central(model=model), "32-bit")
 
 
-def test_several_devices_in_one_process_are_refused(central):
-    trainer = central()
-    trainer.args._n_gpu = 2
-    nothing_spent(trainer, "one device")
-
-
-def test_autocast_around_training_is_refused(central):
-    trainer = central()
-    with torch.autocast("cpu", torch.bfloat16):
-        nothing_spent(trainer, "32-bit floats")
-
-
 @pytest.mark.parametrize("switch", few(["tf32", "bf16"], first=1))
 def test_coarse_products_are_refused_by_whatever_name_they_are_switched_on(central, switch):
     """``tf32=True`` sets the newer switch of torch, of which the older one knows nothing."""
@@ -709,10 +692,14 @@ def test_steps_are_not_joined_by_another_name(central):
     nothing_spent(central(args={"accelerator_config": more}), "gradient_accumulation_steps")
 
 
-def test_settings_that_change_after_the_trainer_was_made_are_refused(central):
+def test_what_changes_after_the_trainer_was_made_is_refused(central):
     trainer = central()
+    with torch.autocast("cpu", torch.bfloat16):
+        nothing_spent(trainer, "32-bit floats")
     trainer.args.max_grad_norm = 1.0
     nothing_spent(trainer, "max_grad_norm")
+    trainer.args.max_grad_norm, trainer.args._n_gpu = 0.0, 2
+    nothing_spent(trainer, "one device")
 
 
 def test_what_a_data_loader_is_told_is_not_used(central, word_pairs):

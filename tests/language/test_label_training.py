@@ -479,6 +479,7 @@ def test_a_loss_that_is_no_number_stops_training(tiny_llama, private, settings):
         trainer.train()
 
 
+@pytest.mark.deep
 def test_a_tokenizer_without_padding_and_another_architecture_will_do(
     tiny_gpt2, private, settings, tmp_path
 ):
@@ -741,6 +742,7 @@ def test_a_trainer_whose_loss_is_another_one_does_not_start(
     assert not trainer._metrics["eval"]
 
 
+@pytest.mark.deep
 def test_another_architecture_and_a_folder_as_reference_will_do(tiny_gpt2, private, dpo_settings):
     trainer = trained(tiny_gpt2, dpo_settings(), private(), reference=str(tiny_gpt2))
     assert trainer.state.global_step == 4

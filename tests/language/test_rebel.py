@@ -89,12 +89,15 @@ def by_hand(policy, collected, reference, rollout, rewards, *, step, temperature
 
 @pytest.mark.parametrize(
     ("architecture", "samples", "dtype", "error"),
-    [
-        ("llama", "on_policy", torch.float64, 1e-8),
-        ("llama", "reference", torch.float64, 1e-8),
-        ("gpt2", "on_policy", torch.float64, 1e-8),
-        ("gpt2", "reference", torch.float32, 1e-5),
-    ],
+    few(
+        [
+            ("llama", "on_policy", torch.float64, 1e-8),
+            ("llama", "reference", torch.float64, 1e-8),
+            ("gpt2", "on_policy", torch.float64, 1e-8),
+            ("gpt2", "reference", torch.float32, 1e-5),
+        ],
+        first=2,
+    ),
 )
 def test_the_loss_is_that_of_an_independent_computation(
     tiny_models, tmp_path, liked, architecture, samples, dtype, error
@@ -183,6 +186,7 @@ def test_training_raises_the_true_reward(runs):
     assert z_score(runs[0.1][1], runs[None][1]) > 4
 
 
+@pytest.mark.deep
 def test_a_stronger_pull_stays_nearer_to_the_reference(runs):
     near, far = runs[1.0][2], runs[0.1][2]
     assert np.isfinite(far).all()
@@ -262,13 +266,16 @@ def run(folder, tmp_path, reward, prompts=PROMPTS, *, named=None, **chosen):
 
 @pytest.mark.parametrize(
     ("answer", "named"),
-    [
-        (lambda texts: [math.nan] * len(texts), "the reward of answer 0"),
-        (lambda texts: [0.0] * 3 + [math.inf] * (len(texts) - 3), "the reward of answer 3"),
-        (lambda texts: [None] * len(texts), "the reward of answer 0"),
-        (lambda texts: texts, "the reward of answer 0"),
-        (lambda texts: [0.0], "returned 1 rewards for 16 answers"),
-    ],
+    few(
+        [
+            (lambda texts: [math.nan] * len(texts), "the reward of answer 0"),
+            (lambda texts: [0.0] * 3 + [math.inf] * (len(texts) - 3), "the reward of answer 3"),
+            (lambda texts: [None] * len(texts), "the reward of answer 0"),
+            (lambda texts: texts, "the reward of answer 0"),
+            (lambda texts: [0.0], "returned 1 rewards for 16 answers"),
+        ],
+        first=1,
+    ),
 )
 def test_a_reward_that_is_none_is_refused_and_changes_nothing(
     tiny_llama, tmp_path, liked, answer, named

@@ -1,6 +1,7 @@
 """The installed trl and transformers have what is used of them, and what they removed is said."""
 
 import ast
+import re
 from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
@@ -16,8 +17,13 @@ from sordino.language import CentralRewardConfig, PrivateDPOConfig, PrivateRewar
 
 def test_the_installed_release_has_what_is_imported():
     found = defaultdict(set)
-    for path in Path(sordino.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in Path(sordino.__file__).parent.rglob("*.py")
+    }
+    naming = {path: text for path, text in texts.items() if re.search("trl|transformers", text)}
+    for path, text in naming.items():
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 if node.module.split(".")[0] in {"trl", "transformers"}:
                     found[node.module].update(alias.name for alias in node.names)

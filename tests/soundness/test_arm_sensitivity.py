@@ -351,7 +351,7 @@ PESSIMISM = [
 ]
 
 
-@pytest.mark.parametrize("ratio", [1.0, 20.0])
+@pytest.mark.parametrize("ratio", few([1.0, 20.0], 20.0))
 @pytest.mark.parametrize("setting", PESSIMISM, ids=str)
 def test_pessimism_alone_keeps_what_it_states_and_attains_its_delta(setting, ratio):
     size = 6 if setting["actions"] == 2 else 5

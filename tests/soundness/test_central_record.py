@@ -458,7 +458,7 @@ def released(chunks, noise, ledger, engine=None, **given):
 
 
 @pytest.mark.parametrize("files", few([4, 1], first=1))
-@pytest.mark.parametrize("neighbors", RELATIONS)
+@pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
 def test_weights_and_moment_are_those_of_the_release_in_memory(world, tmp_path, neighbors, files):
     noise, moment = mechanisms(neighbors)
     pairs = sordino.preferences.pairs.Pairs.from_features(*world)

@@ -39,6 +39,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_above_the_cap_when_something_is
         assert found["postgresql"]["database_killed"]["requests_sent_again"] > 0
 
 
+@pytest.mark.deep
 def test_the_kills_find_an_acknowledgment_that_comes_too_early():
     done = run("faults/killed_collection.py", "--kills", 20, "--people", 6, "--early")
     assert done.returncode != 0

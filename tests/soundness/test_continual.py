@@ -170,6 +170,7 @@ def test_the_plan_says_what_is_measured_and_where_it_does_not_help():
         assert all(growth(t) * growth(planned) >= t for t in range(1, at))
 
 
+@pytest.mark.deep
 def test_intervals_hold_after_every_update():
     """120 boards of 5 items over 4 updates, with a seed."""
     generator, planned, theta = np.random.default_rng(5), 4, np.linspace(-0.8, 0.8, 5)

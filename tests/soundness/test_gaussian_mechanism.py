@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiers import few
 
 from sordino.errors import PrivacyError
 from sordino.mechanisms import gaussian
@@ -270,8 +271,8 @@ def test_a_finer_grid_keeps_the_promised_curve():
     assert hides(coarsest(bound=0.1, grid=0.1 / 1500.3, standard_deviation=0.7), REPLACE_SPECIAL)
 
 
-@pytest.mark.parametrize("aligned", [0, 0.5])
-@pytest.mark.parametrize("far", [0, 5])
+@pytest.mark.parametrize("aligned", few([0, 0.5], 0.5))
+@pytest.mark.parametrize("far", few([0, 5], 5))
 def test_the_curve_in_fifty_digits(far, aligned):
     """The same sum in mpmath, term by term from the ratio of neighbors, against both."""
     mechanism = coarsest(neighbors=REPLACE_ONE)

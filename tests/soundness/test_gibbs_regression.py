@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
+from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.gibbs import thresholds
@@ -311,7 +312,7 @@ def in_a_disk(mechanism, reach, bound, neighbors):
 
 
 @pytest.mark.parametrize("neighbors", RELATIONS)
-@pytest.mark.parametrize(("reach", "bound"), [(1.0, 1.0), (2.0, 1.0)])
+@pytest.mark.parametrize(("reach", "bound"), few([(1.0, 1.0), (2.0, 1.0)], (2.0, 1.0)))
 def test_in_a_disk_the_loss_is_at_most_epsilon_and_comes_near(reach, bound, neighbors):
     mechanism = calibrated(1.0, neighbors=neighbors, target_bound=bound, radius=reach, rows=ROWS)
     assert 0.99 < in_a_disk(mechanism, reach, bound, neighbors) <= 1.0
@@ -329,7 +330,7 @@ def test_in_a_disk_the_published_temperature_is_refuted():
     assert 3.96 < in_a_disk(mechanism, 2.0, 2.0, REPLACE_ONE) <= 4.0
 
 
-@pytest.mark.parametrize("temperature", [0.5, 5.0])
+@pytest.mark.parametrize("temperature", few([0.5, 5.0], first=1))
 def test_what_is_drawn_in_a_ball_has_the_stated_density(temperature):
     # Kolmogorov–Smirnov on an interval at 40,000 draws: false alarm 1e-6 each, and the density is
     # computed from the raw rows. Power: a temperature that is 1.5 times too small, or a row that

@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.tiers import few
 
 KILLS = 240
 
@@ -156,6 +157,7 @@ def test_a_crash_never_lets_the_budget_be_passed(folder):
     assert found["over"] == 0
 
 
+@pytest.mark.deep
 def test_drawing_before_writing_would_be_caught(folder):
     assert outcome("late", folder, 60)["unrecorded"] > 0
 
@@ -168,7 +170,7 @@ def test_a_crash_during_creation_leaves_a_valid_ledger_or_none(folder):
     assert min(found["absent"], found["present"], found["strays"]) > 10
 
 
-@pytest.mark.parametrize("leftover", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("leftover", few(["", "-wal", "-shm"], "-wal"))
 def test_remains_of_a_killed_creation_do_not_break_a_later_one(folder, leftover):
     (folder / f".spend.db.0123456789abcdef{leftover}").write_bytes(b"half a page")
     found = outcome("create", folder, 3)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino.errors import BudgetExceeded
 from sordino.preferences.records import person_key
@@ -58,7 +59,7 @@ def spend(path, seed, count):
     return granted
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("count", few([16, 500], first=1))
 def test_four_processes_never_pass_any_budget(tmp_path, count):
     budgets = {
         "label": 1.3 * COIN.epsilon,

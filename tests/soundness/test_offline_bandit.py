@@ -52,8 +52,8 @@ UNIVERSE = [(arm, reward) for arm in (0, 1) for reward in (0.0, 0.5, 1.0)]
 
 
 @pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
-@pytest.mark.parametrize("penalty", [0.0, 0.7])
-@pytest.mark.parametrize("center", [None, 0.0, 0.8])
+@pytest.mark.parametrize("penalty", few([0.0, 0.7], 0.7))
+@pytest.mark.parametrize("center", few([None, 0.0, 0.8], None, 0.8))
 @pytest.mark.parametrize("shrinkage", few([0.3, 1.0, 20.0], 1.0))
 def test_every_small_log_of_arms_keeps_the_range(relation, penalty, center, shrinkage):
     terms = {"unit": "record", "neighbors": relation, "shrinkage": shrinkage}

@@ -222,7 +222,7 @@ def test_all_labels_of_one_person_show_by_exactly_the_stated_epsilon(run, case, 
     assert all(chances == rows[0] for chances in rows)  # which rows are used tells no label
 
 
-@both_runs
+@pytest.mark.parametrize("run", few([in_memory, from_file], first=1), ids=["memory", "file"])
 @pytest.mark.parametrize("cap", few([1, 2, 3], 2))
 def test_every_choice_of_questions_is_as_likely(run, cap):
     assert is_uniform(run, THREE, cap)

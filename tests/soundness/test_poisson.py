@@ -71,7 +71,7 @@ def integrated_delta(epsilon, noise, chance, neighbors):
 
 
 @pytest.mark.parametrize("neighbors", RELATIONS)
-@pytest.mark.parametrize(("noise", "chance"), few(SETTINGS, first=2))
+@pytest.mark.parametrize(("noise", "chance"), few(SETTINGS, first=1))
 def test_one_step_is_the_integral_of_the_pair(noise, chance, neighbors):
     event = PoissonGaussianEvent(noise, chance, steps=1)
     bound = loss_distribution_bound({event: 1}, neighbors)
@@ -117,7 +117,9 @@ def test_a_hundred_steps_lie_between_two_roundings_and_near_the_central_limit(
 
 
 @pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
-@pytest.mark.parametrize(("noise", "chance", "steps"), [(1.0, 0.01, 1000), (2.0, 0.3, 20)])
+@pytest.mark.parametrize(
+    ("noise", "chance", "steps"), few([(1.0, 0.01, 1000), (2.0, 0.3, 20)], (2.0, 0.3, 20))
+)
 def test_it_is_what_dp_accounting_says(noise, chance, steps, neighbors):
     event = PoissonGaussianEvent(noise, chance, steps)
     interval = _samples_interval(samples({event: 1}), neighbors)
@@ -163,9 +165,9 @@ def test_more_steps_more_sampling_and_less_noise_lose_more(neighbors):
         return a.composed_epsilon({event: 1}, neighbors=neighbors, delta=1e-6)
 
     for rising in (
-        [epsilon(steps=steps) for steps in (1, 2, 10, 50, 1000)],
-        [epsilon(chance=chance) for chance in (1e-9, 1e-3, 0.05, 0.5, 0.999, 1.0)],
-        [epsilon(noise=noise) for noise in (1e9, 20.0, 2.0, 1.0, 0.3, 1e-3)],
+        [epsilon(steps=steps) for steps in (1, 10, 1000)],
+        [epsilon(chance=chance) for chance in (1e-9, 0.05, 0.999, 1.0)],
+        [epsilon(noise=noise) for noise in (1e9, 2.0, 0.3, 1e-3)],
     ):
         assert rising == sorted(rising)
         assert len(set(rising)) == len(rising)

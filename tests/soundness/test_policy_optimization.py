@@ -280,6 +280,7 @@ def exceeded(noise, epsilon, delta):
     return worst
 
 
+@pytest.mark.deep
 def test_others_actions_and_the_final_policy_do_not_tell_of_a_person():
     """32 events at 1,000 trials a side; false alarm below 32·P[Z > 4.5] = 1.1e-4; fixed seeds.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino import _random
 from sordino._random import SystemEntropy
@@ -155,14 +156,12 @@ def everything_changes(n):
 
 
 @pytest.mark.parametrize("run", [in_memory, from_file], ids=["memory", "file"])
-@pytest.mark.parametrize("case", ALL_CASES, ids=NAMES)
+@pytest.mark.parametrize("case", few(ALL_CASES, ANA_TWICE, TWO_PEOPLE, ONE_RECORD), ids=NAMES)
 def test_one_label_shows_by_exactly_epsilon(run, case):
-    assert loss(run, case) == pytest.approx(ONCE, abs=1e-15)
-    assert loss(run, case) <= ONCE
+    assert ONCE - 1e-15 <= loss(run, case) <= ONCE
 
 
 def test_a_changed_answer_in_a_later_run_shows_nothing_more():
-    assert loss(two_runs, ANA_TWICE) == pytest.approx(ONCE, abs=1e-15)
     assert loss(two_runs, ANA_TWICE, everything_changes(2)) == pytest.approx(ONCE, abs=1e-15)
 
 

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import expit, ndtr
+from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
@@ -132,7 +133,7 @@ def test_no_person_moves_the_sum_by_more_than_is_hidden(world, most, kind, data)
         assert not design.used[mine[most:]].any()
 
 
-@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("k", few([2, 3, 4], first=2))
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_two_orders_with_ties_are_farther_apart_than_stated_and_two_attain_it(k, kind):
     rows = np.random.default_rng(k).normal(size=(k, 3)) + 5
@@ -330,6 +331,7 @@ def exact_delta(one, other, *, ridge, deviation, epsilon):
     return float(missed @ np.outer(mass, mass).ravel())
 
 
+@pytest.mark.deep
 def test_an_objective_of_observed_pairs_only_breaks_the_promise():
     """Three candidates, everybody's ballots: "one is the best" against complete orders.
 

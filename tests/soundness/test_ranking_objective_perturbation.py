@@ -62,7 +62,7 @@ def test_stored_values(row):
 
 @pytest.mark.parametrize("rank", few([1, 3, 20], 3))
 @pytest.mark.parametrize("mu_output", [0.0, 0.01, 0.2])
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", few([0.3, 1.0, 3.0], 1.0))
 def test_the_curve_is_above_its_expectation_and_near_it(epsilon, rank, mu_output):
     """Claim: PPHJ, Lemma B.6 ("adjust α by a constant")"""
     mu, slack = 0.3 / math.sqrt(rank), 0.1
@@ -144,7 +144,7 @@ def test_the_stated_delta_is_kept(neighbors, k):
             assert exact >= 0.2 * noise.delta
 
 
-@pytest.mark.parametrize("k", [3, 5])
+@pytest.mark.parametrize("k", few([3, 5], first=1))
 def test_half_the_noise_is_caught(k):
     noise = mechanism(candidates=k, ridge=200.0)
     case = noise.worst_case(REPLACE_SPECIAL)
@@ -261,6 +261,7 @@ def test_promises_that_are_not_made_are_refused():
     assert (stated.epsilon, stated.caveats) == (1.0, ("real-arithmetic",))
 
 
+@pytest.mark.deep
 def test_the_auditor_does_not_pass_the_promise_and_sees_a_quarter_of_the_tilt():
     """Refuted with probability 1e-3 at most if honest; the audit is seeded."""
     known = {"unit": "record", "neighbors": REPLACE_SPECIAL, "trust": "central"}

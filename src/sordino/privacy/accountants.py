@@ -376,11 +376,11 @@ def samples(counts: Mapping[Event, int]) -> Samples:
 
 
 def _samples_interval(
-    sums: Samples, neighbors: NeighboringRelation, rest: float = 0.0
+    sums: Samples, neighbors: NeighboringRelation, rest: float = 0.0, widest: float = _WIDEST
 ) -> float | None:
     """Return the width of a cell, or None if no width would do."""
     norm = 2.0 if neighbors == NeighboringRelation.REPLACE_ONE else 1.0
-    span, interval = 2 * rest, _WIDEST
+    span, interval = 2 * rest, widest
     for (noise, chance), steps in sums.items():
         farthest = (_TAIL + norm / noise) / noise * norm
         if farthest > _MOST_LOSS:
@@ -400,7 +400,7 @@ def _samples_interval(
     return interval
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _samples_losses(
     noise: float, chance: float, steps: int, neighbors: NeighboringRelation, interval: float
 ) -> Any:
@@ -408,10 +408,12 @@ def _samples_losses(
     # Dominates each of `steps` such sums, chosen adaptively, under the relation.
     # Source: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), Algorithm 1 (connect the dots);
     # docs/privacy.md, "Poisson-sampled Gaussian".
+    if steps > 1:  # one sum takes most of the time, and is the same for any number
+        return _samples_losses(noise, chance, 1, neighbors, interval).self_compose(steps)
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
 
     grid = {"value_discretization_interval": interval, "neighboring_relation": _theirs(neighbors)}
-    return pld.from_gaussian_mechanism(noise, sampling_prob=chance, **grid).self_compose(steps)
+    return pld.from_gaussian_mechanism(noise, sampling_prob=chance, **grid)
 
 
 _ACCOUNTANTS = ("closed", "pld")
@@ -479,7 +481,7 @@ class _LossDistributionBound(Shown):
 
 
 def loss_distribution_bound(
-    counts: Mapping[Event, int], neighbors: NeighboringRelation
+    counts: Mapping[Event, int], neighbors: NeighboringRelation, *, widest: float = _WIDEST
 ) -> _LossDistributionBound | None:
     """Return the composition of these releases by loss distributions, or None."""
     # An upper bound: losses are rounded up onto the grid, cut tails count as infinite, and 1e-12
@@ -500,7 +502,7 @@ def loss_distribution_bound(
     rest = sum(loss * n for loss, n in losses) + mu * (mu + 20)  # about the most, samples apart
     if rest > _MOST_LOSS:
         return None
-    interval = _samples_interval(sums, neighbors, rest) if sums else _interval(losses, mu)
+    interval = _samples_interval(sums, neighbors, rest, widest) if sums else _interval(losses, mu)
     if interval is None:
         return None
     total = pld.identity(value_discretization_interval=interval)
