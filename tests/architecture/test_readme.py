@@ -12,6 +12,7 @@ from sordino import cli
 from sordino.auditing.releases import leaks
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
+from sordino.runs.align_settings import Align
 
 SKIPPED = re.compile(r"^(make|pip) ")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -28,7 +29,8 @@ def readme(root):
 
 def run_line(line):
     """Run a line as a shell would, with ``sordino`` standing for the package in this process."""
-    words = shlex.split(line.replace("--n 4000", "--n 1200"), comments=True)
+    line = line.replace("--n 4000", "--n 1200").replace("fit answers", "fit --dimension 64 answers")
+    words = shlex.split(line, comments=True)
     if words[:1] == ["sordino"] and not {"|", ">", ">>"} & set(words):
         return cli.run(words[1:])
     return subprocess.run(["bash", "-c", line], check=False).returncode
@@ -48,7 +50,7 @@ def run_blocks(page, place):
     programs = []
     for language, text in blocks(page):
         if language == "python":
-            programs.append(text)
+            programs.append(text.replace("dimension=512", "dimension=64"))
         if language == "bash":
             assert run_bash(text, place) == (0, None)
     said = (place / "python.txt").open("w", encoding="utf-8")
@@ -58,7 +60,7 @@ def run_blocks(page, place):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_coins():
-    """An audit of a release tries a few seeds of the most common coins."""
+    """An audit tries a few seeds of the most common coins, and a reward has 64 features."""
     core = [recipe for recipe in coin_recipes() if recipe.core][:2]
 
     def attack(*given, **more):
@@ -66,6 +68,7 @@ def few_coins():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaks, "attack_coins", attack)
+        patch.setattr(Align, "text_dimension", 64)
         yield
 
 

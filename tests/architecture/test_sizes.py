@@ -53,8 +53,11 @@ house = _load_house()
 
 
 @pytest.fixture(scope="module")
-def sources():
-    return house.read_sources(house.PACKAGE)
+def sources(modules):
+    found = house.read_sources(house.PACKAGE)
+    for source, module in zip(found, modules, strict=True):
+        vars(source)["tree"] = module.tree  # which takes seconds to make
+    return found
 
 
 def test_no_file_is_long(sources):

@@ -15,6 +15,7 @@ from tests.apart import apart
 
 from sordino import _random, cli
 from sordino.policies import gibbs
+from sordino.runs.align_settings import Align
 
 CANARY = "CANARY"
 KIND_WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
@@ -88,6 +89,15 @@ class Folder:
     def names(self):
         """Every file here, hidden ones too."""
         return {str(p.relative_to(self.path)) for p in self.path.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_features():
+    """Learn 32 features of texts where a command is not told how many: with 512 it takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        usual = property(lambda chosen: 32 if chosen.dimension is None else chosen.dimension)
+        patch.setattr(Align, "text_dimension", usual)
+        yield
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from sordino.privatization import publication
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in
 
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 PRIVATIZE = ["privatize", "texts", "--epsilon", "1", "--out", "answers"]
 FIT = ["fit", "answers", "--out", "reward.json", "--dimension", "32"]
 NAMES = {

@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+from tests.tiers import few
 
 from .conftest import CANARY, pair, refused
 
@@ -106,9 +107,9 @@ def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(folder, comm
     refused(folder, given(command, name), 4, *words)
 
 
-@pytest.mark.parametrize("cut", [0.5, 0.9, "crc", "plain", "tail"])
+@pytest.mark.parametrize("cut", few([0.5, 0.9, "crc", "plain", "tail"], 0.5, "tail"))
 def test_bad_gzip(folder, cut):
-    noise = [pair(index, note=os.urandom(40).hex()) for index in range(3000)]
+    noise = [pair(index, note=os.urandom(40).hex()) for index in range(1000)]
     raw = gzip.compress("".join(json.dumps(row) + "\n" for row in noise).encode())
     content = {
         "crc": raw[:-8] + b"\0\0\0\0" + raw[-4:],

@@ -15,6 +15,8 @@ from sordino.runs.progress import Bar
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in, write_vectors
 
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 CENTRAL = ["--noise", "estimate", "--epsilon", "2", "--out", "out"]
 PAIRS = ["align", "prefs.jsonl", *CENTRAL, "--dimension", "32"]
 VOTES = ["align", "votes.jsonl", *CENTRAL]

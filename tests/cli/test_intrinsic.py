@@ -178,7 +178,7 @@ def test_a_dry_run_of_answers(prepared):
 
 @units
 def test_all_planned_draws_fit_and_no_budget_is_passed(ready, more, monkeypatch):
-    assert ready.run(*ALIGN, *DRAWS, *more).code == 0
+    assert ready.run(*ALIGN, *DRAWS, *more, "--dimension", "512").code == 0
     ready.write("q.jsonl", [{"prompt": f"p {i}", "candidates": [f"a {i}", "b"]} for i in range(10)])
     assert ready.run(*CHOOSE).code == 0
     ready.write("q.jsonl", QUESTIONS * 50)

@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import chdir, closing
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from sordino import cli
 from sordino.privacy.ledger import Ledger
 
 from .conftest import Folder, kind_rows, pair, refused
@@ -110,7 +111,8 @@ def template(tmp_path_factory):
     (made / "logs.csv").write_text("\n".join(["item,click,age", *pulls]) + "\n")
     (made / "contexts.csv").write_text("age\n1\n0\n2\n")
     prepare = ["--noise", "draws", "--draws", "9", "--epsilon", "1", "--out", "run"]
-    assert made.process("align", "in.jsonl", *prepare).code == 0
+    with chdir(made.path):
+        assert cli.run(["align", "in.jsonl", *prepare, "--ledger", "run/spend.db"]) == 0
     return made.path
 
 

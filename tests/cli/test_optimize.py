@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from sordino import cli
 from sordino._files import sha256_of
 from sordino.algorithms import policy_optimization
 from sordino.auditing.compliance import Compliance
@@ -227,14 +228,14 @@ def write(path, whole):
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
-def test_the_page_and_the_audit_are_made_again(done, tmp_path):
+def test_the_page_and_the_audit_are_made_again(done, tmp_path, monkeypatch):
     home, _ = done
     page = tmp_path / "again.html"
-    ledger = ["--ledger", str(home / "spend.db")]
-    assert home.process("report", "out", "--out", str(page), *ledger).code == 0
+    monkeypatch.chdir(home.path)
+    assert cli.run(["report", "out", "--out", str(page), *LEDGER]) == 0
     assert page.read_bytes() == (home / "out/report.html").read_bytes()
     assert "How the policy was improved" in page.read_text("utf-8")
-    assert home.process("audit", "run", "out", *ledger).code == 0
+    assert cli.run(["audit", "run", "out", *LEDGER]) == 0
 
 
 def test_a_check_knows_what_paid_for_the_policy(done):

@@ -20,7 +20,7 @@ from .conftest import pair
 
 @pytest.fixture
 def rows(folder):
-    folder.write("in.jsonl", [pair(index) for index in range(2000)])
+    folder.write("in.jsonl", [pair(index) for index in range(500)])
     return folder
 
 

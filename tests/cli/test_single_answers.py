@@ -77,7 +77,8 @@ def test_a_reward_of_single_answers_chooses_between_two(data, more, weights, fil
          "Use --intercept one"),
         (2, ("align r.jsonl --out x --epsilon 1 --noise estimate --engine process --levels 1..5 "
          "--ratings pairs"), "different pieces"),
-        (4, "language tiny t.jsonl --out x", "comparisons of two"),
+        pytest.param(4, "language tiny t.jsonl --out x", "comparisons of two",
+                     marks=pytest.mark.deep),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_said(code, command, said, files):

@@ -163,6 +163,8 @@ def calibrate(
 
 def _largest(holds: Callable[..., bool], fits_at: float, too_much: float) -> float:
     """Return the largest value that fits: closed forms first, then a few numerical steps."""
+    if fits_at == 0 and not holds(math.ulp(0.0), numerical=True):
+        return fits_at  # as of a budget that is spent: nothing larger fits either
     if holds(fits_at, numerical=False):
         fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=1e-9)[1]
     steps = iter(range(_NUMERICAL_STEPS))
