@@ -1,12 +1,13 @@
 """The command line as a user meets it: files in a folder, exit codes, two streams."""
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,6 +59,12 @@ class Folder:
         code = cli.run(apart(words))
         said = self._capsys.readouterr()
         return Said(code, said.out, said.err)
+
+    def value_of(self, *words):
+        """Run one command in this process and this folder, for tests that share what it makes."""
+        with chdir(self.path), redirect_stdout(io.StringIO()) as said:
+            assert cli.run([str(word) for word in words]) == 0
+        return json.loads(said.getvalue())
 
     def process(self, *words, **options):
         """Run one command in a process of its own."""

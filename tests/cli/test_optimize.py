@@ -38,12 +38,10 @@ def ready(folder):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """A finished run, made once from outside."""
+    """A finished run, made once."""
     home = Folder(tmp_path_factory.mktemp("optimized"), None)
     home.write("users.jsonl", users())
-    said = home.process(*RUN, *LEDGER, "--json")
-    assert (said.code, said.err) == (0, "")
-    return home, said.value
+    return home, home.value_of(*RUN, *LEDGER, "--json")
 
 
 def result_of(folder):

@@ -48,11 +48,9 @@ def ready(folder):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """A finished plan, made once from outside."""
+    """A finished plan, made once."""
     home = prepared(Folder(tmp_path_factory.mktemp("planned"), None))
-    told = home.process(*RUN, *LEDGER, "--json")
-    assert (told.code, told.err) == (0, "")
-    return home, told.value
+    return home, home.value_of(*RUN, *LEDGER, "--json")
 
 
 def result_of(folder, name="out"):

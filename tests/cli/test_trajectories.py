@@ -78,7 +78,7 @@ def test_a_table_is_public_and_one_process_does_it_all(folder):
     word = folder.run("inspect", "walks.jsonl", "--json").value["next"]
     assert "--step-features TABLE" in word
     words = word.replace("TABLE", "table.npy").replace(" --dry-run", "").split()[1:]
-    done = folder.process(*words, "--drop", "identical", "--simulate-seed", "1")
+    done = folder.run(*words, "--drop", "identical", "--simulate-seed", "1")
     assert done.code == 0, done.err
     folder.write("ask.jsonl", [{"candidates": [visit["first"] for visit in visits(3)]}])
     drawn = folder.run("choose", "run", "ask.jsonl", "--step-features", "table.json")
