@@ -304,10 +304,7 @@ def read_users(
 
 
 def _refuse_unusable_columns(
-    names: Collection[str],
-    person_field: str,
-    actions: int | None,
-    least_propensity: float | None,
+    names: Collection[str], person_field: str, actions: int | None, least_propensity: float | None
 ) -> None:
     """Refuse records of which nothing honest can be learned."""
     full, logged = (all(name in names for name in form) for form in (_FULL, _LOGGED))

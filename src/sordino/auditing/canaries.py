@@ -36,13 +36,7 @@ from sordino.language.models.promises import CheckpointPromise, is_checkpoint
 from sordino.language.models.tokens import DialogueTokens
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy.conversions import group_approximate
-from sordino.privacy.guarantee import (
-    ADD_OR_REMOVE_ONE,
-    REPLACE_ONE,
-    Guarantee,
-    Unit,
-    never_less,
-)
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee, Unit, never_less
 
 _LEAST_CANARIES: Final = 50
 _AT_ONCE: Final = 16  # pairs

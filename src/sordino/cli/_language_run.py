@@ -25,11 +25,7 @@ from sordino.language.training.losses import LOSSES
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_manifest, read_pairs
-from sordino.privacy.guarantee import (
-    REPLACE_ONE,
-    Guarantee,
-    never_less,
-)
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import use_unprotected
 from sordino.privatization.chunks import plan_chunks, privatize_file

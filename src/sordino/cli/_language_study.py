@@ -706,9 +706,7 @@ class Study:
 
 
 def _once(
-    path: Path,
-    named: dict[str, Any],
-    fare: Callable[[], AbstractContextManager[dict[str, Any]]],
+    path: Path, named: dict[str, Any], fare: Callable[[], AbstractContextManager[dict[str, Any]]]
 ) -> ComparisonRun:
     """Return a run that was done before, or do it and keep it."""
     kind: type[ComparisonRun] = language_module("studies.comparison_table").ComparisonRun

@@ -29,7 +29,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, get_args
 
-import numpy as np
 from sqlalchemy import (
     Connection,
     Engine,
@@ -259,7 +258,8 @@ def open_invitation(
     if public and persons >= study.most_persons:
         raise Refusal("study-full")
     # Where questions come with answers, nobody is asked any.
-    questions = [] if study.feedback else chooser.choose(connection, (), study.most_at_once)
+    most = min(AHEAD, study.most_questions) if study.chooses else study.most_questions
+    questions = [] if study.feedback else chooser.choose(connection, (), most)
     person_id = _random.new_release_id() + _random.new_release_id()
     values = {"id": person_id, "device": digest, "questions": json.dumps(questions)}
     connection.execute(insert(PERSONS), values)
@@ -372,17 +372,6 @@ def claim(connection: Connection, study: Study, *, code: str, fresh: bool, devic
         raise Refusal("unknown-code")
     _bind(connection, person.id, digest)
     return _opened(connection, person, person.expires)
-
-
-def sample_of(study: Study) -> list[str]:
-    """Return questions that a person might be asked; nothing is noted.
-
-    Guarantee:
-        None is needed: questions are public, and no answer is read. Shown by
-        tests/browser/test_collect_preview.py.
-    """
-    order = np.argsort(_random.entropy(None).words(len(study.questions)))
-    return [study.questions[place].id for place in order[: study.most_questions]]
 
 
 def _with_questions(engine: Engine, study: Study) -> Study:

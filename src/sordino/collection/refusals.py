@@ -197,12 +197,7 @@ class Headers:
     """Adds the headers to every response, and notes each request in one line, and counts it."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        routes: frozenset[str],
-        metrics: Metrics,
-        embed: tuple[str, ...] = (),
+        self, app: ASGIApp, *, routes: frozenset[str], metrics: Metrics, embed: tuple[str, ...] = ()
     ) -> None:
         """Wrap the application; ``embed`` are origins of pages that may show the widget."""
         self._app, self._routes, self._metrics = app, routes, metrics

@@ -20,6 +20,7 @@ from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
+import numpy as np
 import uvicorn
 from sqlalchemy import Engine, func, select, text
 from starlette.applications import Starlette
@@ -30,7 +31,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sordino._random import clock, new_secret, new_token, seconds_since_1970
+from sordino._random import clock, entropy, new_secret, new_token, seconds_since_1970
 from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError, UsageError
 
@@ -50,7 +51,6 @@ from .answers import (
     progress_of,
     read_sent_questions,
     read_submission,
-    sample_of,
     store,
 )
 from .arena import Chooser, chooser_of
@@ -312,8 +312,10 @@ class _Preview:
         return self._sample()
 
     def _sample(self) -> Response:
-        end = seconds_since_1970() + _PREVIEW_SECONDS
-        return self._told(Opened(sample_of(self.study), end, []))
+        """Tell questions that a person might be asked; nothing is noted."""
+        end, study = seconds_since_1970() + _PREVIEW_SECONDS, self.study
+        order = np.argsort(entropy(None).words(len(study.questions)))[: study.most_questions]
+        return self._told(Opened([study.questions[place].id for place in order], end, []))
 
     def _told(self, opened: Opened) -> Response:
         questions = [self.study.by_id[name].to_dict() for name in opened.questions]
@@ -558,11 +560,7 @@ def make_preview(study: Study) -> Starlette:
 
 
 def make_app(
-    engine: Engine,
-    study: Study,
-    *,
-    admin_token: str | None = None,
-    foresee: Foresee | None = None,
+    engine: Engine, study: Study, *, admin_token: str | None = None, foresee: Foresee | None = None
 ) -> Starlette:
     """Return the application for one study.
 

@@ -398,11 +398,6 @@ class Study:
         return self.choose != "fewest"
 
     @property
-    def most_at_once(self) -> int:
-        """Return how many questions a person is told at first."""
-        return min(AHEAD, self.most_questions) if self.chooses else self.most_questions
-
-    @property
     def most_labels(self) -> int:
         """Return how many labels one person can give: the cap, or fewer if there is less to ask."""
         return self.cap if self.changes == "paid" else self.most_questions
@@ -571,11 +566,7 @@ def new_study(  # noqa: PLR0913 (each is one choice of the user)
     values = {name: _toml(getattr(study, name)) for name in names}
     flips = never_more(100 * study.coin.flip_probability, 2)
     scale = 'levels = "{}"' if levels else '# levels = "1..5"'
-    shown = values | {
-        "questions": _toml(file),
-        "flips": flips,
-        "levels": scale.format(levels),
-    }
+    shown = values | {"questions": _toml(file), "flips": flips, "levels": scale.format(levels)}
     template = (files("sordino.collection") / "study.toml.template").read_text("utf-8")
     write_text(path, template.format(**shown), force=force)
     return study

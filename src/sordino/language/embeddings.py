@@ -22,12 +22,7 @@ from jaxtyping import Float
 from sordino._files import explained, sha256_of
 from sordino._validate import integer, number, one_of
 from sordino.errors import UsageError, modules_of_extra
-from sordino.language.models.loading import (
-    FOREIGN,
-    existing_folder,
-    refuse_pickles,
-    safe_loading,
-)
+from sordino.language.models.loading import FOREIGN, existing_folder, refuse_pickles, safe_loading
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, flatten
 from sordino.preferences.records import Text
 

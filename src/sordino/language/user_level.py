@@ -24,7 +24,7 @@ from transformers.trainer_utils import TrainOutput
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.algorithms.user_slots import RULE, Slots
+from sordino.algorithms.user_slots import Slots
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.dp_sgd.privacy import PaidRun, UnitPrivacy
 from sordino.language.dp_sgd.training import (
@@ -224,8 +224,7 @@ class _BatchRun(PaidRun):
             by tests/language/test_central_policy.py.
         """
         if not self._declared:
-            if len(self.scopes) > 1:  # one batch alone is disjoint from nothing
-                self._ledger.declare_disjoint(self.scopes, rule=RULE)
+            Slots.declare(self._ledger, self.scopes)
             self._declared = True
         batch = first // self._privacy.updates_per_batch
         details = {"run": self.name, "people": self._digest(batch)}

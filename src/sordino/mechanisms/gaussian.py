@@ -211,11 +211,7 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
         return stated(event, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
 
     def release(
-        self,
-        values: Table,
-        *,
-        entropy: Entropy,
-        persons: PersonIds | None = None,
+        self, values: Table, *, entropy: Entropy, persons: PersonIds | None = None
     ) -> Vector:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
 

@@ -366,9 +366,7 @@ def _whole_times(parts: int) -> Int64[np.ndarray, " codes"]:
 
 
 def lengths(
-    halves: Int32[np.ndarray, "n r"],
-    parts: int = 2,
-    tied: Int32[np.ndarray, "n q"] | None = None,
+    halves: Int32[np.ndarray, "n r"], parts: int = 2, tied: Int32[np.ndarray, "n q"] | None = None
 ) -> Int64[np.ndarray, " n"]:
     """Return ‖Ph‖ of every row in parts of a step, P halves, rounded up by integer arithmetic."""
     # Where ties are counted: how far the two labels are apart that are farthest.

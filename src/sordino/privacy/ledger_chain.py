@@ -56,13 +56,12 @@ VERSION = 2
 _GENESIS = "0" * 64
 _BUSY_SECONDS = 60.0
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: no encoding holds it
+# Codes of SQLite whose words are about the system; those of others may quote the file.
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _REFUSED = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH),
 }
-OUTER = _HELD | _REFUSED
-"""Codes of SQLite whose words are about the system; those of others may quote the file."""
 
 
 @dataclass(frozen=True, kw_only=True)

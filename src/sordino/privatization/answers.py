@@ -22,12 +22,7 @@ from sordino.mechanisms.randomized_response import (
     RandomizedResponse,
 )
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.pairs import (
-    Manifest,
-    Pairs,
-    PrivatePairs,
-    digest_of_answers,
-)
+from sordino.preferences.pairs import Manifest, Pairs, PrivatePairs, digest_of_answers
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger

@@ -149,11 +149,7 @@ class AskedPeople(ABC):
         return _Tally(counts, stored.paid_for(asked.keys), People.counted(people, fresh))
 
     def answers(
-        self,
-        part: int,
-        coin: RandomizedResponse,
-        release_id: str | None,
-        entropy: _random.Entropy,
+        self, part: int, coin: RandomizedResponse, release_id: str | None, entropy: _random.Entropy
     ) -> tuple[PersonQuestions, Integer[np.ndarray, " k"], frozenset[str]]:
         """Return the questions of one part, an answer to each, and the entries that paid for them.
 

@@ -30,6 +30,7 @@ from sordino.mechanisms.label_sum import (
     counted_rows,
 )
 from sordino.preferences.chunk_survey import ChunkSurvey, Part
+from sordino.preferences.comparisons import refuse_one_side
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
@@ -40,15 +41,7 @@ from sordino.privacy.persons import KEY_BYTES, People
 from sordino.privatization.randomization import refuse_unlinked
 
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
-from .release_checks import (
-    UNREAD,
-    drawn_from,
-    entropy_of,
-    held_out_rows,
-    refuse_one_sided,
-    refuse_own_rows,
-    weighed,
-)
+from .release_checks import UNREAD, drawn_from, entropy_of, held_out_rows, refuse_own_rows, weighed
 
 _UP: Final = 1 + 2.0**-30  # so that rounding makes no event smaller
 _EXACT: Final = 2.0**-31  # of a count that is rounded up
@@ -302,7 +295,7 @@ class Judged:
             return replace(self, source=fitted if part == "fitted" else held_out)
         assert self.rows is not None  # noqa: S101 - for the type checker
         out = held_out_rows(self.source)
-        refuse_one_sided(out)
+        refuse_one_side(pairs=len(out), held_out=int(out.sum()))
         return replace(self, rows=self.rows[out[self.rows] == (part == "held-out")])
 
     def vectors(self, features: Features | None) -> Rows:
@@ -387,10 +380,7 @@ def release_sum(
 
 
 def label_promise(
-    pairs: Pairs | Rankings,
-    mechanism: SumMechanism,
-    ledger: Ledger,
-    entropy: Entropy,
+    pairs: Pairs | Rankings, mechanism: SumMechanism, ledger: Ledger, entropy: Entropy
 ) -> Guarantee:
     """Return what a release promises under the terms of a ledger, with every caveat."""
     promise = promise_of(mechanism, ledger, entropy, n=len(pairs), **_links(pairs))
@@ -420,10 +410,7 @@ def promise_of(
         trust="central",
     )
     promise = weighed(promise, n, ledger.accepted)
-    caveats = {
-        "person-group": promise.unit == "label" and linked,
-        "repeats-not-linked": repeats,
-    }
+    caveats = {"person-group": promise.unit == "label" and linked, "repeats-not-linked": repeats}
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
     return drawn_from(named, entropy)
 

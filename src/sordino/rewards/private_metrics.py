@@ -34,13 +34,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.comparisons import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
-from sordino.privacy.guarantee import (
-    Event,
-    GaussianEvent,
-    Guarantee,
-    NeighboringRelation,
-    merge,
-)
+from sordino.privacy.guarantee import Event, GaussianEvent, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 

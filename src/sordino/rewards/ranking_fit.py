@@ -26,10 +26,7 @@ from sordino._validate import Square, Vector
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_sum import SumMechanism
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
-from sordino.mechanisms.randomized_response import (
-    NonPrivate,
-    debiased_choices,
-)
+from sordino.mechanisms.randomized_response import NonPrivate, debiased_choices
 from sordino.mechanisms.ranking_sum import RankingGaussian, centering, part_of
 from sordino.preferences.features import Features, Matrix, features_of_hidden
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates

@@ -253,9 +253,7 @@ def tilted_loss(records: Rows, tilt: Vector, entropy: Entropy) -> Objective:
 
 
 def _clipped_records(
-    differences: Table,
-    mechanism: ObjectivePerturbation,
-    second_moment: SecondMoment | None,
+    differences: Table, mechanism: ObjectivePerturbation, second_moment: SecondMoment | None
 ) -> Table:
     """Return the feature difference of every record, clipped, and on the grid of the moment."""
     records = mechanism.clipped(differences)

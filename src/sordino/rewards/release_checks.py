@@ -22,7 +22,7 @@ from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
 )
-from sordino.preferences.comparisons import Comparisons, held_out_questions, refuse_one_side
+from sordino.preferences.comparisons import Comparisons, held_out_questions
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, LARGEST_DELTA, WEAK_PROMISE, Guarantee
@@ -94,11 +94,6 @@ def refuse_own_rows(held_out: object) -> None:
             "held_out_rows says of each row where it belongs, and other rows could be chosen by "
             "their labels. Nothing was spent."
         )
-
-
-def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
-    """Refuse a hold-out of nothing or of everything; only where questions are public."""
-    refuse_one_side(pairs=len(rows), held_out=int(rows.sum()))
 
 
 def drawn_from(promise: Guarantee, entropy: _random.Entropy) -> Guarantee:

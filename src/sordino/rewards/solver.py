@@ -466,10 +466,7 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
             if not best or size < best[0].gradient_norm:
                 best[:] = [
                     Solution(
-                        theta=point.theta,
-                        gradient_norm=size,
-                        multiplier=pushed,
-                        passes=work.passes,
+                        theta=point.theta, gradient_norm=size, multiplier=pushed, passes=work.passes
                     )
                 ]
 

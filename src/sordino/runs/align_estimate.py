@@ -29,6 +29,7 @@ from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunks, judgments
+from sordino.preferences.comparisons import refuse_one_side
 from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings, Slates
@@ -60,12 +61,7 @@ from sordino.rewards.private_metrics import (
     record_metrics_mechanism,
 )
 from sordino.rewards.record_release import fit_records
-from sordino.rewards.release_checks import (
-    entropy_of,
-    held_out_rows,
-    record_promise,
-    refuse_one_sided,
-)
+from sordino.rewards.release_checks import entropy_of, held_out_rows, record_promise
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
@@ -379,7 +375,7 @@ class _OfLabels(_Estimate):
         """Refuse to hold out what could not be scored, and a cap where nobody says who answered."""
         super().refuse_unusable()
         if self.held_out is not None:
-            refuse_one_sided(self.held_out)
+            refuse_one_side(pairs=len(self.held_out), held_out=int(self.held_out.sum()))
         if self.chunks is None:
             return
         if self.survey is not None:

@@ -275,7 +275,7 @@ class _Stepped(Promised):
     step_features: StepFeatures = None
     step_bound: float | None = PrivacyOption(
         "Of trajectories: the norm to which the features of each step are shortened, so that no "
-        "difference of sums is longer than 2 x steps x this. --unit record needs it, or --bound.",
+        "difference of sums is longer than 2 x steps x this. --unit record needs it, or --bound."
     )
 
     def holds_trajectories(self, source: object) -> bool:

@@ -42,13 +42,7 @@ from sordino.privacy.ledger_chain import digest_of_json, event_of
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import board_table, item_line
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.label_release import (
-    Judged,
-    label_promise,
-    new_votes,
-    plan_updates,
-    promise_of,
-)
+from sordino.rewards.label_release import Judged, label_promise, new_votes, plan_updates, promise_of
 from sordino.rewards.leaderboard import BOARD, POINTS, Board, BoardRelease, Leaderboard
 from sordino.rewards.metrics import REACH
 from sordino.rewards.release_checks import entropy_of, record_promise

@@ -19,7 +19,7 @@ from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.chunk_survey import survey_chunks
-from sordino.preferences.comparisons import MEASURING
+from sordino.preferences.comparisons import MEASURING, refuse_one_side
 from sordino.privacy.conversions import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, GaussianEvent
 from sordino.rewards.evidence import Design, counted_vectors
@@ -32,7 +32,7 @@ from sordino.rewards.private_metrics import (
     measure_records,
     record_metrics_mechanism,
 )
-from sordino.rewards.release_checks import held_out_rows, refuse_one_sided
+from sordino.rewards.release_checks import held_out_rows
 from sordino.rewards.reward_fit import fit
 
 N, D, DELTA = 700, 4, 1e-6
@@ -137,10 +137,10 @@ def test_it_is_the_fold_that_randomized_answers_are_measured_on(linear_world, le
 
 
 def test_nothing_and_everything_are_refused():
-    refuse_one_sided(np.array([True, False]))
-    for rows in (np.zeros(3, bool), np.ones(2, bool), np.zeros(0, bool)):
+    refuse_one_side(pairs=2, held_out=1)
+    for rows, out in ((3, 0), (2, 2), (0, 0)):
         with pytest.raises(DataError, match="too few different questions"):
-            refuse_one_sided(rows)
+            refuse_one_side(pairs=rows, held_out=out)
 
 
 @pytest.mark.parametrize("most", [None, 3])

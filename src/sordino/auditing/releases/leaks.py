@@ -553,10 +553,7 @@ def find_manifest_leaks(released: Released) -> Finding:
     shown = "; ".join(f"{what} ({', '.join(keys[:3])})" for what, keys in found.items())
     keys = {what: sorted(set(names))[:10] for what, names in found.items()}
     return Finding.judged(
-        "manifest",
-        odd=bool(found),
-        details={"keys": keys} if found else {},
-        shown=shown,
+        "manifest", odd=bool(found), details={"keys": keys} if found else {}, shown=shown
     )
 
 

@@ -284,10 +284,6 @@ class _CoinHit:
     # 1 where it says that the answer written first is truly preferred, else 0.
     guesses: Integer[np.ndarray, " n"]
 
-    @property
-    def by_truth(self) -> bool:
-        return self.judged == _TRUTH
-
 
 @dataclass(frozen=True, kw_only=True)
 class _CoinAttack:
@@ -598,7 +594,7 @@ def attack_coins(
                 progress(done, planned)
         if hits:
             break
-    best = sorted(hits, key=lambda hit: (not hit.by_truth, hit.p_value, -hit.constant_share))
+    best = sorted(hits, key=lambda hit: (hit.judged != _TRUTH, hit.p_value, -hit.constant_share))
     names = tuple(frame.name for frame in frames)
     return _CoinAttack(recipes_tried=done, hits=tuple(best), judged=names)
 
@@ -630,7 +626,7 @@ def seed_finding(attack: _CoinAttack, released: Released) -> Finding:
         subject = "A hash of what is in the file, without any seed,"
     elif hit.source == _SMALL:
         subject = f"The small seed {hit.seed}"
-    are = "equal the raw ones" if hit.by_truth else f"are constant in the {hit.judged}"
+    are = "equal the raw ones" if hit.judged == _TRUTH else f"are constant in the {hit.judged}"
     details |= {
         "recipe": hit.recipe,
         "seed": hit.seed,

@@ -462,12 +462,7 @@ class StatedMechanism:
 
 
 def check_board(
-    stated: StatedMechanism,
-    paid: Guarantee,
-    rows: Iterable[Row],
-    rosters: Rosters,
-    *,
-    board: Board,
+    stated: StatedMechanism, paid: Guarantee, rows: Iterable[Row], rosters: Rosters, *, board: Board
 ) -> Finding:
     """Return whether a board follows from what the entries paid for, and tells no more."""
     # Everything that is shown is made anew from what was released, and the noise of that is held

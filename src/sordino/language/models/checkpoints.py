@@ -25,12 +25,7 @@ from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from sordino._files import explained
 from sordino.errors import UsageError
-from sordino.language.models.loading import (
-    existing_folder,
-    refuse_pickles,
-    safe_loading,
-    upstream,
-)
+from sordino.language.models.loading import existing_folder, refuse_pickles, safe_loading, upstream
 from sordino.language.models.promises import PROMISED
 
 CAUSAL = ("ForCausalLM", "LMHeadModel")

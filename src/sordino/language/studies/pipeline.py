@@ -211,8 +211,7 @@ _MADE: Mapping[Kind, _Made] = {
         *(PrivateRewardConfig, CentralRewardConfig),
     ),
     "policy": _Made(
-        *(load_causal_model, "CAUSAL_LM", PrivateDPOTrainer),
-        *(PrivateDPOConfig, CentralDPOConfig),
+        *(load_causal_model, "CAUSAL_LM", PrivateDPOTrainer), *(PrivateDPOConfig, CentralDPOConfig)
     ),
 }
 _KEPT = 2  # checkpoints of a run that is under way
