@@ -56,13 +56,12 @@ def helpful(shared_data):
 
 def test_real_dialogues_of_preferred_answers_are_noticed(helpful, shared_data):
     _, pairs = helpful
-    start = time.perf_counter()
     with pytest.warns(PrivacyWarning, match=r"4346 of 4413 pairs \(98.5 %\).*language tiny"):
         found = warn_of_labels(read_documents(shared_data / "hh_dialogues.jsonl.gz"), pairs)
-    assert time.perf_counter() - start < 10, "it is linear: .4 s on one free core"
     assert found == _OneSided(both=67, one=4346, none=0)
 
 
+@pytest.mark.deep
 def test_what_the_real_dialogues_give_away(helpful, shared_data):
     """Whoever guesses that the answer in the text is the preferred one is always right."""
     _, pairs = helpful
@@ -74,6 +73,7 @@ def test_what_the_real_dialogues_give_away(helpful, shared_data):
     assert right.sum() == told.sum() == 4346
 
 
+@pytest.mark.deep
 def test_real_text_of_both_answers_is_not(helpful):
     rows, pairs = helpful
     text = [asked(row, name) for row in rows for name in ("chosen", "rejected")]

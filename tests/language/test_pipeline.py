@@ -293,7 +293,7 @@ def test_a_checkpoint_carries_what_its_entries_promise(
 ):
     ledger, seen, terms = ledger_of(), [], replace(BRIEF, lora=2)
     log = STAGES[kind](
-        word_pairs(40), tiny_llama, tmp_path / "m", terms, privacy=privacy(steps=4), ledger=ledger,
+        word_pairs(16), tiny_llama, tmp_path / "m", terms, privacy=privacy(steps=4), ledger=ledger,
         progress=lambda *at: seen.append(at),
     )  # fmt: skip
     assert seen[-1] == (4, 4)

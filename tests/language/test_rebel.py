@@ -194,6 +194,7 @@ def test_a_stronger_pull_stays_nearer_to_the_reference(runs):
     assert z_score(far, near) > 4
 
 
+@pytest.mark.deep
 def test_reward_divergence_length_and_loss_are_logged(runs):
     for temperature in (0.1, 1.0):
         history = [log for log in runs[temperature][0].state.log_history if "loss" in log]
@@ -305,6 +306,7 @@ def test_rewards_are_summed_and_only_prompts_reach_them(tiny_llama, tmp_path, li
     assert sorted(seen[0][0]) == sorted(PROMPTS * 2)
     assert "label" not in seen[0][1]
     alone = run(tiny_llama, tmp_path, liked, logging_steps=1)
+    assert {"loss", "reward", "kl", "length"} <= alone.state.log_history[0].keys()
     logged = [each.state.log_history[0]["reward"] for each in (trainer, alone)]
     assert logged[0] == pytest.approx(logged[1] + 1, abs=1e-5)
 

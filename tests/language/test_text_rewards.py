@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -530,7 +531,9 @@ def test_messages_are_read_as_texts_are(reward):
     assert function([asked], [said]) == pytest.approx(function([PROMPT], ["kind words"]), abs=1e-6)
 
 
-@pytest.mark.parametrize("silent", ["", "  \n", [{"role": "assistant", "content": None}], []])
+@pytest.mark.parametrize(
+    "silent", few(["", "  \n", [{"role": "assistant", "content": None}], []], first=1)
+)
 @pytest.mark.parametrize("pessimism", [0.0, 3.0])
 def test_saying_nothing_or_too_much_never_pays(reward, silent, pessimism):
     function = reward_function(reward, pessimism=pessimism)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -153,7 +154,7 @@ def stock_dpo(folder, pairs, model, **settings):
         )
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("epsilon", few([0.5, 2.0], first=1))
 def test_trls_own_dpo_has_the_same_loss_and_gradient(private, tiny_llama, tmp_path, epsilon):
     pairs = private(8, chat=True, epsilon=epsilon)
     ours = PrivateDPOTrainer(

@@ -150,6 +150,7 @@ def test_a_crash_never_loses_a_spend(folder):
     assert found["uncommitted"] > 10  # the kills did fall between reserve and commit
 
 
+@pytest.mark.deep
 def test_a_crash_never_lets_the_budget_be_passed(folder):
     found = outcome("spend", folder, 60)
     assert found["spent_out"] >= 1

@@ -239,6 +239,7 @@ def test_replacing_is_at_most_what_the_curve_of_two_legs_says():
         assert exact > objective_perturbation_delta(epsilon, mu, kappa)
 
 
+@pytest.mark.deep
 def test_the_published_noise_is_refuted_when_a_record_is_replaced():
     """√(40 log(1/δ))·L/ε, said to give (ε/2, δ/2); L = 1/2, a large ridge.
 

@@ -160,14 +160,14 @@ def test_no_other_contributions_lose_more():
 
 @pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
 def test_more_steps_more_sampling_and_less_noise_lose_more(neighbors):
-    def epsilon(noise=1.0, chance=0.05, steps=50):
+    def epsilon(noise=3.0, chance=0.2, steps=50):
         event = PoissonGaussianEvent(noise, chance, steps)
         return a.composed_epsilon({event: 1}, neighbors=neighbors, delta=1e-6)
 
     for rising in (
         [epsilon(steps=steps) for steps in (1, 10, 1000)],
-        [epsilon(chance=chance) for chance in (1e-9, 0.05, 0.999, 1.0)],
-        [epsilon(noise=noise) for noise in (1e9, 2.0, 0.3, 1e-3)],
+        [epsilon(chance=chance) for chance in (1e-9, 0.05, 0.9, 1.0)],
+        [epsilon(noise=noise) for noise in (1e9, 10.0, 3.0, 1e-3)],
     ):
         assert rising == sorted(rising)
         assert len(set(rising)) == len(rising)
@@ -189,7 +189,7 @@ def test_without_sampling_it_is_gaussian_noise(neighbors):
 
 @pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
 def test_it_composes_with_other_releases(neighbors):
-    sampled, delta = PoissonGaussianEvent(1.0, 0.02, steps=100), 1e-6
+    sampled, delta = PoissonGaussianEvent(4.0, 0.1, steps=100), 1e-6
 
     def epsilon(*events):
         return a.composed_epsilon([(e, 1) for e in events], neighbors=neighbors, delta=delta)
@@ -199,10 +199,10 @@ def test_it_composes_with_other_releases(neighbors):
     with_noise = epsilon(sampled, GaussianEvent(0.3))
     assert max(alone, epsilon(GaussianEvent(0.3))) < with_noise
     assert with_noise < alone + epsilon(GaussianEvent(0.3))
-    assert epsilon(sampled, PoissonGaussianEvent(1.0, 0.0200001, steps=100)) == pytest.approx(
-        epsilon(PoissonGaussianEvent(1.0, 0.02, steps=200)), rel=1e-3
+    assert epsilon(sampled, PoissonGaussianEvent(4.0, 0.1000001, steps=100)) == pytest.approx(
+        epsilon(PoissonGaussianEvent(4.0, 0.1, steps=200)), rel=1e-3
     )
-    assert epsilon(sampled, ZeroConcentratedEvent(0.01)) >= gaussian_epsilon(delta, 10.0)
+    assert epsilon(sampled, ZeroConcentratedEvent(0.01)) >= gaussian_epsilon(delta, 2.5)
     assert epsilon(sampled, NonPrivateEvent()) == math.inf
     left = a.largest_pure_epsilon({sampled: 1}, neighbors=neighbors, epsilon=4.0, delta=delta)
     assert 4.0 - alone - 2e-3 <= left < 4.0
@@ -255,7 +255,7 @@ def test_a_ledger_stores_it_and_refuses_to_overspend(tmp_path):
     budget = sordino.Guarantee(
         2.0, delta=1e-5, unit="record", neighbors=REPLACE_SPECIAL, trust="central"
     )
-    event = PoissonGaussianEvent(1.0, 0.01, steps=500)
+    event = PoissonGaussianEvent(4.0, 0.1, steps=100)
     path = tmp_path / "spend.db"
     ledger = sordino.Ledger.open(path, data="answers", budget=budget)
     one = a.composed_epsilon({event: 1}, neighbors=REPLACE_SPECIAL, delta=1e-5)

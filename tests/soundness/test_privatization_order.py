@@ -144,19 +144,6 @@ def test_it_is_the_first_judgment_that_is_answered(tmp_path, monkeypatch):
         assert private.answers.tolist() == [labels[0]] * 2
 
 
-def test_memory_and_file_share_one_memo(tmp_path):
-    case = [(f"p{i}", "q") for i in range(40)]
-    rows = rows_of(case, [1] * 40)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ledger = new_ledger(folder=tmp_path)
-    first = privatize(read_pairs(rows), COIN, ledger=ledger)
-    privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
-    second = read_pairs(tmp_path / "out.jsonl")
-    assert second.answers.tolist() == first.answers.tolist()
-    assert len(ledger.spends) == 1
-
-
 def test_stored_answers_are_bound_to_their_coin(tmp_path):
     ledger = new_ledger(folder=tmp_path)
     pairs = read_pairs(rows_of(TWO_PEOPLE, (1, 0)))
