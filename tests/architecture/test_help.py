@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from sordino.cli import _RUNS, COMMANDS
+from sordino.runs.align_settings import Align
 
 AGAIN = "run `python docs/make.py`"
 
@@ -46,6 +47,14 @@ def test_the_page_is_what_help_prints(root):
     shown = "\n".join(line.rstrip() for line in result.stdout.splitlines()).strip("\n")
     page = (root / "docs/cli.md").read_text(encoding="utf-8")
     assert f"## `sordino privatize`\n\n```text\n{shown}\n```\n" in page
+
+
+def test_texts_have_as_many_features_as_help_says(root):
+    """Tests of commands and of the README learn fewer, to be quick."""
+    page = (root / "docs/cli.md").read_text(encoding="utf-8")
+    align = page.split("## `sordino align`", 1)[1].split("\n## ", 1)[0]
+    said = " ".join(align.split("--dimension", 1)[1].split()).split("--", 1)[0]
+    assert f"By default {Align(prefs=[], out=None).text_dimension};" in said
 
 
 def test_every_command_has_its_section(root):

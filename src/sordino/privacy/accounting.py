@@ -168,7 +168,10 @@ def _largest(holds: Callable[..., bool], fits_at: float, too_much: float) -> flo
     if holds(fits_at, numerical=False):
         fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=1e-9)[1]
     steps = iter(range(_NUMERICAL_STEPS))
-    affordable = lambda x: next(steps, None) is not None and holds(x, numerical=True)  # noqa: E731
+
+    def affordable(value: float) -> bool:
+        return next(steps, None) is not None and holds(value, numerical=True)
+
     return narrow(affordable, too_much, fits_at, rtol=1e-9)[1]
 
 
