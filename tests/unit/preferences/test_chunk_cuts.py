@@ -28,6 +28,7 @@ from sordino.rewards.evidence import counted_vectors
 from sordino.runs.settings import ManyFiles
 from sordino.runs.tables import _files_rows as files_rows
 
+pytestmark = pytest.mark.usefixtures("few_parts")
 CANARY = "xylophone-canary"
 
 
@@ -458,7 +459,7 @@ class Careless:
 
     def fold(self, chunks, task, add, *, taken=None):
         parts = [task(chunk) for chunk in chunks]
-        if (len(parts) == 256) == self.parts:
+        if (len(parts) == 4) == self.parts:
             parts = self.change(parts, task, chunks)
         return reduce(add, parts)
 

@@ -23,6 +23,8 @@ from sordino.privacy.ledger import Ledger
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.reward_fit import fit
 
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 
 def rows(n, start=0, people=None):
     made = []

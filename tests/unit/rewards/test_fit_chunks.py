@@ -9,6 +9,8 @@ import sordino
 from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError, UsageError
 
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 

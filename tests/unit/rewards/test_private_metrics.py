@@ -35,6 +35,7 @@ from sordino.rewards.private_metrics import (
 from sordino.rewards.release_checks import held_out_rows
 from sordino.rewards.reward_fit import fit
 
+pytestmark = pytest.mark.usefixtures("few_parts")
 N, D, DELTA = 700, 4, 1e-6
 TRUE = np.array([1.0, -0.5, 0.2, 0.0])
 # no random shape: what rounding moves in an iteration is not what is compared here
