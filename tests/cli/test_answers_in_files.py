@@ -140,24 +140,6 @@ def test_answers_of_one_file_go_the_usual_way(texts):
     assert in_chunks.code == 0
 
 
-@pytest.mark.deep
-def test_two_releases_of_the_same_labels_in_one_folder(folder):
-    """Written as files, one by one, into one folder: it was fitted as one release."""
-    rows = [{"prompt": f"q{at}", "chosen": f"a{at}", "rejected": f"b{at}"} for at in range(40)]
-    folder.write("one.jsonl", rows)
-    folder.write("two.jsonl", [*rows, {"prompt": "more", "chosen": "a", "rejected": "b"}])
-    (folder / "answers").mkdir()
-    for name in ("one", "two"):
-        words = ["--epsilon", "1", "--out", f"answers/{name}.jsonl", "--ledger", f"{name}.db"]
-        assert folder.run("privatize", f"{name}.jsonl", *words).code == 0
-    refused(folder, ["fit", "answers", "--out", "r.json"], 2, "several releases")
-    told = folder.run("audit", "release", "answers", "--epsilon", "1", "--json")
-    [found] = [one for one in told.value["findings"] if one["attack"] == "releases"]
-    assert found["outcome"] == "warning"
-    assert (found["details"]["releases"], found["details"]["questions"]) == (2, 40)
-    assert "holds 2 releases" in found["summary"]
-
-
 @pytest.mark.parametrize("kind", few(["texts", "vectors"], first=1))
 def test_the_same_command_lets_the_rest_appear(texts, vectors, monkeypatch, kind):
     """Its ledger has nothing left. Texts name who answered, vectors do not."""

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -482,15 +481,6 @@ def test_epsilons_that_are_nearly_the_same_are_kept_apart(small):
     ]  # fmt: skip
     assert len(list((small / "study/answers").iterdir())) == 2
     assert said.value["spent"] == pytest.approx(2.0000001)
-
-
-def test_the_command_line_loads_no_deep_learning():
-    program = (
-        "import sys, sordino.cli; "
-        "print([name for name in ('torch', 'transformers', 'trl') if name in sys.modules])"
-    )
-    words = [sys.executable, "-c", program]
-    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_missing_library_is_named_with_its_remedy(ready, monkeypatch):

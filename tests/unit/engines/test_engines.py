@@ -68,15 +68,6 @@ def run(code):
     )  # fmt: skip
 
 
-def test_importing_the_library_loads_neither_ray_nor_pyarrow():
-    done = run(
-        "import sys, sordino, sordino.engines.ray_data, sordino.cli\n"
-        "import sordino.preferences.parquet, sordino.rewards.estimation\n"
-        "print([name for name in ('ray', 'pyarrow', 'pandas') if name in sys.modules])"
-    )
-    assert done.stdout.strip() == "[]", done.stdout + done.stderr[-2000:]
-
-
 @pytest.mark.parametrize("hidden", few(["ray", "ray.data", "pyarrow"], first=1))
 def test_without_the_extra_the_error_says_how_to_install_it(hidden):
     """Whichever part of it is missing."""

@@ -16,7 +16,7 @@ import pytest
 from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
-from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
+from sordino.auditing.releases.reading import UNKNOWN, Released
 from sordino.auditing.releases.recipes import (
     CoinRecipe,
     coin_recipes,
@@ -37,7 +37,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 
 N, SEED, EPSILON = 300, 17, 1.0
 Q = 1 / (1 + exp(EPSILON))
-FEW = range(40)  # seeds that are tried as small ones; the planted one is among them
+FEW = range(20)  # seeds that are tried as small ones; the planted one is among them
 HASHED = tuple(recipe for recipe in coin_recipes() if recipe.name.startswith("sha256 of"))
 CORE = tuple(one for one in coin_recipes() if one.core and one.kind != "unkeyed")
 TEXTS = tuple(
@@ -520,21 +520,6 @@ def test_what_is_printed_holds_no_data():
     assert isinstance(attack, _CoinAttack)
     for row in (0, 1, N - 1):
         assert not any(text in shown for text in (*ROWS[row], IDS[row]))
-
-
-@pytest.mark.deep
-def test_the_seed_of_the_released_example_undoes_every_flip(shared_data):
-    path = shared_data / "published_local_dp_eps0.10_val.jsonl.gz"
-    file = read_released(path, epsilon=0.1)
-    channels = id_channels(file)
-    attack = attack_coins(file, channels)
-    hit = attack.hits[0]
-    assert (hit.seed, hit.source, hit.constant_share) == (1234, "manifest.global_seed", 1.0)
-    assert hit.recipe.startswith(coin_recipes()[0].name)
-    np.testing.assert_array_equal(hit.guesses, channels[0].guesses)
-    finding = seed_finding(attack, file)
-    assert (finding.outcome, finding.recovered) == ("refutes", 1.0)
-    assert finding.details["recipes_tried"] > 10_000
 
 
 def test_a_manifest_of_any_depth_is_searched_to_a_hundred_levels_in_its_order():
