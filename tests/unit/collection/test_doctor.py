@@ -11,6 +11,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("uvicorn")
 import uvicorn
@@ -276,7 +277,10 @@ def elsewhere(_, reply):
 
 @pytest.mark.parametrize(
     ("days", "plain", "problems"),
-    [(90, elsewhere, set()), (2, elsewhere, set()), (90, lambda *_: None, {"plain http"})],
+    few(
+        [(90, elsewhere, set()), (2, elsewhere, set()), (90, lambda *_: None, {"plain http"})],
+        first=1,
+    ),
 )
 def test_tls_and_the_way_to_it(served, proxy, tmp_path, monkeypatch, days, plain, problems):
     study, port = served

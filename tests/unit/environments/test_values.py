@@ -5,6 +5,7 @@ import pytest
 from calibration import plain_logistic_scale, population_slope
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, softmax
+from tests.tiers import few
 
 import sordino
 from sordino.environments.values import (
@@ -109,7 +110,7 @@ def test_the_published_factors_come_out(epsilon, factor):
     assert 1 / scale == pytest.approx(factor, abs=0.006 if factor < 10 else 0.06)
 
 
-@pytest.mark.parametrize("unit_differences", [True, False])
+@pytest.mark.parametrize("unit_differences", few([True, False], first=1))
 def test_the_factor_solves_its_equation_on_sampled_comparisons(unit_differences):
     # One million comparisons: the root has a standard error of about .0008, so .005 has a false
     # alarm below 1e-8; the other kind of comparison is off by .02.

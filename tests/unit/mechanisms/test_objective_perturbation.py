@@ -69,7 +69,7 @@ def test_a_bound_that_cannot_be_computed_with_is_refused(bound):
         mechanism(bound=bound)
 
 
-@pytest.mark.parametrize("neighbors", NeighboringRelation)
+@pytest.mark.parametrize("neighbors", few(NeighboringRelation, first=1))
 @pytest.mark.parametrize("epsilon", few([1e-3, 1.0, 8.0], 1.0))
 def test_the_ridge_that_an_error_names_does(epsilon, neighbors):
     with pytest.raises(UsageError, match="would do") as caught:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino.algorithms.planning import plan
@@ -45,7 +46,7 @@ def effect(reward, lists=LISTS):
     return sordino.pessimistic_policy(reward, temperature=0.5).effect(None, lists)
 
 
-@pytest.mark.parametrize(("noise", "n"), [("labels", 2_000), ("estimate", 700)])
+@pytest.mark.parametrize(("noise", "n"), few([("labels", 2_000), ("estimate", 700)], first=1))
 def test_at_the_stated_number_of_answers_pessimism_bites(noise, n, tmp_path):
     """Nothing is certain with 2/5 of what is said to be needed, and something with 8/5 of it."""
     fits = [fitted(n, seed, noise, tmp_path) for seed in range(5)]

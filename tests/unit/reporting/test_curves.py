@@ -87,7 +87,7 @@ def test_what_is_drawn_stands_where_its_numbers_are(tmp_path):
             {"n": 50, "epsilon": 1.0, "delta": 0.0, "target": 0.6},
             {"n": 5, "epsilon": 0.05, "accuracy": 0.999, "target": 0.99},
         ],
-        first=2,
+        first=1,
     ),
 )
 def test_extreme_questions_are_drawn(tmp_path, found):

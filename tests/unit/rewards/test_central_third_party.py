@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino.rewards.confidence import least_ridge
@@ -103,7 +104,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.parametrize("kind", ["label", "record"])
+@pytest.mark.parametrize("kind", few(["label", "record"], first=1))
 def test_a_third_party_plans_with_the_file_alone(rewards, tmp_path, kind):
     """In a fresh process: the same set, moment, scores and pessimistic choice."""
     found, path = rewards[kind], tmp_path / "reward.json"

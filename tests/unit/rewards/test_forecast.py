@@ -162,7 +162,7 @@ def test_few_labels_are_better_randomized():
 
 
 @pytest.mark.parametrize("name", ["labels", *CENTRAL])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", few([0.1, 1.0, 4.0], 1.0))
 @pytest.mark.parametrize("target", [0.5001, 0.6, 0.649])
 @pytest.mark.parametrize("dimension", few([1, 8, 400], 8))
 def test_the_needed_number_of_labels_is_the_smallest(name, epsilon, target, dimension):

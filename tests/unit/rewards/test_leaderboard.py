@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 from scipy.special import expit
-from tests.tiers import few
 
 from sordino.errors import DataError, UsageError
 from sordino.rewards.leaderboard import Votes, fit_board
@@ -97,7 +96,8 @@ def test_ratings_and_ties_are_found_again(nu):
     assert rates[0, 5] == pytest.approx((half + nu / 2) / (half + nu + 1 / half), abs=0.01)
 
 
-@pytest.mark.parametrize(("each", "noise"), few([(60, 0.0), (60, 6.0), (600, 40.0)], first=1))
+@pytest.mark.deep
+@pytest.mark.parametrize(("each", "noise"), [(60, 0.0), (60, 6.0), (600, 40.0)])
 def test_intervals_bands_and_ranks_hold(each, noise):
     """200 boards of 6: missed with probability below 1e-3 if each level were .95 exactly.
 

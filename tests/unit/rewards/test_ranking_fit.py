@@ -269,11 +269,11 @@ def test_the_spread_is_that_of_randomized_answers(ledger):
 
 def test_randomized_choices_find_the_truth_within_their_errors(ledger):
     """Six standard errors on 3 weights and 4 worths."""
-    rankings, theta = world(20_000, 4, 3)
+    rankings, theta = world(5_000, 4, 3)
     reward = fit_choices(private(rankings, ledger(2.0), seed=1), ball=20.0)
     assert (np.abs(reward.weights - theta) < 6 * reward.standard_errors).all()
-    assert np.linalg.norm(reward.standard_errors) < 0.2
-    worths = fit_choices(private(election(WORTHS, 20_000), ledger(2.0), seed=1), ball=20.0)
+    assert np.linalg.norm(reward.standard_errors) < 0.4
+    worths = fit_choices(private(election(WORTHS, 5_000), ledger(2.0), seed=1), ball=20.0)
     assert worths.worth_intervals is None
     assert (np.abs(worths.weights - WORTHS) < 6 * worths.standard_errors).all()
 

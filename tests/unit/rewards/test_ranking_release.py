@@ -245,6 +245,7 @@ def test_without_privacy_it_is_the_likelihood_of_the_ballots(tmp_path):
     assert reward.artifact == rankings.public_digest
 
 
+@pytest.mark.deep
 def test_errors_without_privacy_cover_the_truth(tmp_path):
     """4 × 50 intervals at 95 %: mean 10 misses; more than 24 have a chance below 1e-4."""
     ledger, misses = account(tmp_path), 0

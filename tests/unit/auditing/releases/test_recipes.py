@@ -11,6 +11,7 @@ import uuid
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino.auditing.releases.recipes import (
     HASHES,
@@ -151,7 +152,7 @@ def test_a_generator_is_not_given_a_seed_that_it_refuses():
     assert (new.least, new.most) == (0, math.inf)
 
 
-@pytest.mark.parametrize("seed", [0, 7, 2**40 + 5])
+@pytest.mark.parametrize("seed", few([0, 7, 2**40 + 5], first=1))
 def test_the_coins_of_torch_are_those_of_torch(seed):
     torch = pytest.importorskip("torch")
     made = {recipe.name: recipe for recipe in coin_recipes() if recipe.name.startswith("torch")}
