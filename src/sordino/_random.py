@@ -17,6 +17,8 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from sordino import _validate
+
 Randomness = Literal["system", "simulated"]
 
 
@@ -63,7 +65,10 @@ class SimulatedEntropy:
 
 def entropy(simulate_seed: int | None) -> Entropy:
     """Return system entropy, or a seeded stream marked ``simulated`` when a seed is given."""
-    return SystemEntropy() if simulate_seed is None else SimulatedEntropy(simulate_seed)
+    if simulate_seed is None:
+        return SystemEntropy()
+    _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    return SimulatedEntropy(simulate_seed)
 
 
 def entropy_of_part(simulate_seed: int | None, part: str) -> Entropy:

@@ -211,10 +211,10 @@ FROM_SEEDS = {  # the only places that make a stream of something else, and of w
     # The next two compute from what was released: a split of it, and quantiles of its intervals.
     ("rewards/evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
     ("rewards/leaderboard.py", "SimulatedEntropy", "0"),
-    ("cli/_language_study.py", "entropy_of", "drawn"),  # settings.simulate_seed
+    ("cli/_language_study.py", "entropy", "drawn"),  # settings.simulate_seed
     ("runs/optimize_run.py", "entropy", "0"),  # a made-up world, by public numbers alone
 }
-MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
+MAKERS = {"entropy", "entropy_of_part", "SimulatedEntropy"}
 GIVEN = {
     "None", "simulate_seed", "settings.simulate_seed", "self.settings.simulate_seed",
     "self.simulate_seed", "self.seed", "self.coin_seed", "run.coin_seed",

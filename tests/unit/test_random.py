@@ -3,8 +3,10 @@
 import os
 
 import numpy as np
+import pytest
 
 from sordino import _random
+from sordino.errors import UsageError
 
 
 def test_system_entropy_asks_the_operating_system_for_every_word(monkeypatch):
@@ -42,3 +44,9 @@ def test_a_seeded_stream_repeats_and_goes_on():
     assert not np.array_equal(first, second)
     assert not np.array_equal(first, _random.entropy(8).words(5))
     assert first.dtype == np.uint64
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, True])
+def test_what_is_no_seed_is_refused_in_our_own_words(seed):
+    with pytest.raises(UsageError, match="simulate_seed must be a whole number"):
+        _random.entropy(seed)

@@ -39,7 +39,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic, answer_probability, debias
-from sordino.rewards.release_checks import drawn_from, entropy_of
+from sordino.rewards.release_checks import drawn_from
 from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
@@ -513,7 +513,7 @@ def promise_of_rounds(run: Play, ledger: Ledger) -> Guarantee:
     )
     caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
     named = promise.with_caveats(*caveats, *(ledger.accepted or ()))
-    return drawn_from(named, entropy_of(run.coin_seed))
+    return drawn_from(named, _random.entropy(run.coin_seed))
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
@@ -639,7 +639,7 @@ def prepare_rounds(  # noqa: PLR0913 (each is one choice of the user)
     factor = _validate.non_negative("scale", scale)
     level = _validate.failure_probability("confidence", confidence, zero=False)
     most = None if bonus_bound is None else _validate.positive("bonus_bound", bonus_bound)
-    entropy_of(simulate_seed)
+    _random.entropy(simulate_seed)
     coin: Coin = NonPrivate()
     if _validate.non_negative("epsilon", epsilon) < math.inf:
         coin = RandomizedResponse(epsilon)

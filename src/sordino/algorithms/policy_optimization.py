@@ -37,7 +37,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
-from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
+from sordino.rewards.release_checks import drawn_from, weighed
 
 from .user_slots import Batch, RecordedUsers, RunUsers, Slots, UserSlots, interact
 
@@ -631,7 +631,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
     """
     slot_relation(neighbors)
     slots = Slots(users=users, batches=batches)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     bounds = UpdateBounds.of(
         environment, reward_bound=reward_bound, radius=radius, gradient_bound=gradient_bound
     )

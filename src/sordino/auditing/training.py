@@ -456,8 +456,7 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     _validate.integer("partners", partners, at_least=2, at_most=_MOST_PARTNERS)
     _validate.failure_probability("confidence", confidence, zero=False)
     _validate.failure_probability("level", level, zero=False)
-    if simulate_seed is not None:
-        _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    entropy = _random.entropy(simulate_seed)
     if canaries and not trainer._replicas:
         raise UsageError(
             f"{type(trainer).__name__} learns from what people are asked, so that no made-up pair "
@@ -470,7 +469,6 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
             "Several processes are audited with the same made-up units in each: give "
             "simulate_seed, and leave canaries out. Nothing was audited. Or audit in one process."
         )
-    entropy = _random.entropy(simulate_seed)
     share = level / 4  # tests that share the level: canary, noise, sampler, one run
     canary = _worst_canary(trainer, entropy)
     others = [one.one for one in person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)]

@@ -43,7 +43,6 @@ from sordino.privatization.answers import privatize, use_unprotected
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.result import judge as verdict_on
-from sordino.rewards.release_checks import entropy_of
 from sordino.runs.run import (
     Limit,
     future_ledger,
@@ -337,7 +336,7 @@ class Study:
                     once, place = math.isinf(epsilon), "answers/"
                     coin = NonPrivate() if once else RandomizedResponse(epsilon)
                     promise = coin.guarantee(unit=unit, neighbors=REPLACE_ONE, trust="central")
-                    entropy = promise.randomness if once else entropy_of(drawn).randomness
+                    entropy = promise.randomness if once else _random.entropy(drawn).randomness
                     what = coin.event, replace(promise, randomness=entropy)
                 kept = self.settings.out / f"{place}{_labels_name(epsilon)}"
                 for seed in range(1 if math.isinf(epsilon) else self.seeds):

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import typer
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
 from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
@@ -38,7 +38,7 @@ from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.finite import FiniteRewards
 from sordino.rewards.model import RewardModel
-from sordino.rewards.release_checks import entropy_of, weighed
+from sordino.rewards.release_checks import weighed
 from sordino.rewards.withheld import WithheldReward
 from sordino.runs.align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from sordino.runs.align_run import remake_policy
@@ -356,7 +356,7 @@ class _WithheldDraws(Run):
             self.run.promise,
             epsilon=self._epsilon(ledger),
             delta=ledger.budget.delta,
-            randomness=entropy_of(self.settings.simulate_seed).randomness,
+            randomness=_random.entropy(self.settings.simulate_seed).randomness,
             caveats=held.caveats,
         )
         promise = weighed(promise, None, ledger.accepted)

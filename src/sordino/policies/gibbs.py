@@ -35,7 +35,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 from sordino.rewards.confidence import AnswersNeeded, BonusEffect, DisagreementSet, Ellipsoid
-from sordino.rewards.release_checks import entropy_of, paying, weighed
+from sordino.rewards.release_checks import paying, weighed
 from sordino.rewards.withheld import WithheldFit
 
 _MOST = 100_000_000  # draws of one call, which are held in memory
@@ -205,7 +205,7 @@ class WithheldPolicy(Withholding):
                 f"What these draws rest on was paid for on another ledger than "
                 f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
             )
-        entropy = entropy_of(simulate_seed)
+        entropy = _random.entropy(simulate_seed)
         promise = weighed(self._promise(event, count, ledger.budget.delta), None, ledger.accepted)
         promise = replace(promise, randomness=entropy.randomness)
         released = ledger.charge(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
-from sordino import _random, _validate
+from sordino import _random
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import (
@@ -247,8 +247,6 @@ def privatize_choices(
         raise UsageError(
             "privatize_choices needs a KaryRandomizedResponse and a Ledger. Nothing was released."
         )
-    if simulate_seed is not None:
-        _validate.integer("simulate_seed", simulate_seed, at_least=0)
     entropy = _random.entropy(simulate_seed)
     terms = terms_of_choices(rankings, mechanism, ledger, entropy)
     once = np.flatnonzero(rankings.first_rows())

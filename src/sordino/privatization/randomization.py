@@ -147,11 +147,9 @@ class Randomization:
         """Return a randomization with system entropy, or with a seeded stream marked as such."""
         if not isinstance(mechanism, RandomizedResponse) or not isinstance(ledger, Ledger):
             raise UsageError("privatize needs a RandomizedResponse and a Ledger.")
-        if simulate_seed is not None:
-            _validate.integer("simulate_seed", simulate_seed, at_least=0)
+        entropy = _random.entropy(simulate_seed)
         if cap is not None:
             cap = _validate.integer("cap", cap, at_least=1)
-        entropy = _random.entropy(simulate_seed)
         return cls(
             mechanism=mechanism, ledger=ledger, entropy=entropy, on_device=on_device, cap=cap
         )

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 from scipy.linalg import cholesky, eigh
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino._validate import Square, Vector
 from sordino._withholding import confidential, hide
 from sordino.errors import DataError, UsageError
@@ -37,7 +37,7 @@ from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
-from .release_checks import entropy_of, paying, weighed
+from .release_checks import paying, weighed
 from .withheld import WithheldFit, changes_of, linear_scores, refuse_other_terms
 
 _BLOCK = 1 << 20  # numbers held at once
@@ -483,7 +483,7 @@ class ScreenedMeans(ArmMeans):
         ledger = paying(ledger, "The test of counts spends", "drawn")
         if self.least_count is not None:
             raise UsageError("These means were screened before. Nothing was drawn.")
-        entropy = entropy_of(simulate_seed)
+        entropy = _random.entropy(simulate_seed)
         promise = replace(
             test.guarantee(unit="record", neighbors=self.neighbors, trust="central"),
             randomness=entropy.randomness,

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
+from sordino import _random
 from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
@@ -41,7 +42,7 @@ from sordino.privacy.persons import KEY_BYTES, People
 from sordino.privatization.randomization import refuse_unlinked
 
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
-from .release_checks import UNREAD, drawn_from, entropy_of, held_out_rows, refuse_own_rows, weighed
+from .release_checks import UNREAD, drawn_from, held_out_rows, refuse_own_rows, weighed
 
 _UP: Final = 1 + 2.0**-30  # so that rounding makes no event smaller
 _EXACT: Final = 2.0**-31  # of a count that is rounded up
@@ -76,7 +77,7 @@ def release_labels(
     if mechanism.ties:
         raise UsageError("A reward counts no ties: leave ties out. Nothing was released.")
     refuse_own_rows(held_out)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     promise = judged.promise(mechanism, ledger, entropy)
     judged = judged.part("fitted") if held_out else judged
     vectors = judged.vectors(features)

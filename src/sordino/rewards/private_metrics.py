@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino._validate import Integers, Numbers
 from sordino.engines.engine import Rows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
@@ -46,7 +46,6 @@ from .pair_losses import debiased_slope, softplus
 from .release_checks import (
     MEASURED,
     NOTE,
-    entropy_of,
     held_out_rows,
     record_differences,
     record_promise,
@@ -177,7 +176,7 @@ def measure_labels(
     # Source: docs/central.md, "Metrics that are paid for".
     judged = Judged.of("measure_labels", judgments, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     judged = judged.part("held-out")
     _refuse_unfit(reward, mechanism.event, ledger, method=mechanism.name)
     promise = judged.promise(mechanism, ledger, entropy)
@@ -429,7 +428,7 @@ def measure_records(
             "record_metrics_mechanism."
         )
     temperature = _validate.positive("temperature", temperature)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     n, read = len(pairs) + pairs.dropped, reward.features
     promise = record_promise(mechanism, ledger, entropy, n=n, features=read)
     _refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")

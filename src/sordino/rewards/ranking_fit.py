@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 from scipy.sparse import csr_array
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import Square, Vector
 from sordino.errors import PrivacyError, UsageError
@@ -42,7 +42,7 @@ from .leaderboard import BEYOND, Ballots, Votes, fit_board
 from .model import RewardModel, centered_weights
 from .pair_losses import roots_of_variances
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
-from .release_checks import entropy_of, record_promise, record_rows
+from .release_checks import record_promise, record_rows
 from .reward_fit import ATOL
 from .solver import Solution, minimize_ridge, minimize_tilted, refuse_drowned, ridge_of, ridge_path
 
@@ -400,7 +400,7 @@ def release_rankings(
         tests/soundness/test_rankings_release.py.
     """
     refuse_other_ballots("release_rankings", rankings, mechanism, ledger, RankingGaussian)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     terms, counted = terms_of_ballots(rankings, mechanism, ledger, entropy)
     slates = _slate_rows(rankings, features)
     design = mechanism.prepare(slates.rows, slates.starts, slates=slates.slates, **counted)
@@ -487,7 +487,7 @@ def fit_ranked_records(
         "fit_ranked_records", rankings, mechanism, ledger, RankingObjectivePerturbation
     )
     ball = _validate.workable("ball", ball)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     read = features if rankings.items is None else None  # items are public
     promise = record_promise(mechanism, ledger, entropy, n=len(rankings), features=read)
     mechanism.refuse_long_ballots(rankings.starts)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float, Integer
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino._random import Entropy, words_of_secret
 from sordino._validate import Integers, Numbers, Table, Vector
 from sordino.engines.engine import Rows
@@ -39,7 +39,6 @@ from .model import RewardModel
 from .pair_losses import DebiasedLogistic
 from .release_checks import (
     UNREAD,
-    entropy_of,
     held_out_rows,
     record_differences,
     record_promise,
@@ -91,7 +90,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
             "read few enough of them into memory with sordino.read_pairs."
         )
     ball = _validate.workable("ball", ball)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     n = (len(records) if isinstance(records, Pairs) else records.n) + records.dropped
     promise = record_promise(mechanism, ledger, entropy, n=n, features=features)
     _refuse_unpaid(second_moment, mechanism)

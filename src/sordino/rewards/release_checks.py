@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.sparse import issparse
 
-from sordino import _random, _validate
+from sordino import _random
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.objective_perturbation import (
@@ -27,13 +27,6 @@ from sordino.preferences.features import Features, caveats_of_features, features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, LARGEST_DELTA, WEAK_PROMISE, Guarantee
 from sordino.privacy.ledger import Ledger
-
-
-def entropy_of(simulate_seed: int | None) -> _random.Entropy:
-    """Return system entropy, or a seeded stream marked as such."""
-    if simulate_seed is not None:
-        _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    return _random.entropy(simulate_seed)
 
 
 def paying(ledger: object, what: str, undone: str) -> Ledger:

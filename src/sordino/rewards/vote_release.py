@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int64, Integer
 from scipy import sparse
 
+from sordino import _random
 from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
@@ -49,7 +50,7 @@ from .evidence import Evidence, Released, evidence_of_answers
 from .label_release import Judged, digest_of_statistic, release_sum, votes_of
 from .leaderboard import Ballots, Votes
 from .ranking_fit import refuse_other_ballots, terms_of_ballots
-from .release_checks import entropy_of, record_promise
+from .release_checks import record_promise
 
 _TIE: Final = 2**-0.5  # how long a tie of a record is beside its pair: as a win or a loss is
 _CELLS: Final = 50  # K − 1 items for which a pair counts as long as a win: see docs/ranking.md
@@ -110,7 +111,7 @@ def release_votes(
     if not isinstance(items, ItemDifferences) or not isinstance(ledger, Ledger):
         raise UsageError("release_votes needs items=ItemDifferences(...) and a Ledger.")
     _refuse_other_battles(battles)
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     if isinstance(mechanism, GaussianMechanism):
         return _release_records(battles, mechanism, items, ledger, entropy)
     if isinstance(mechanism, NonPrivate):
@@ -455,7 +456,7 @@ def release_ballots(
             "Whether a ballot compares two of its items is as private as its order, unless every "
             f"ballot lists all. Nothing was released. Give counted={not rankings.named!r}."
         )
-    entropy = entropy_of(simulate_seed)
+    entropy = _random.entropy(simulate_seed)
     terms, counted = terms_of_ballots(rankings, mechanism, ledger, entropy)
     design = mechanism.prepare(
         rankings.offered, rankings.starts, items=len(rankings.items), **counted

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from sordino import _random
 from sordino.errors import BudgetExceeded, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, SumMechanism
@@ -61,7 +62,7 @@ from sordino.rewards.private_metrics import (
     record_metrics_mechanism,
 )
 from sordino.rewards.record_release import fit_records
-from sordino.rewards.release_checks import entropy_of, held_out_rows, record_promise
+from sordino.rewards.release_checks import held_out_rows, record_promise
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
@@ -384,7 +385,7 @@ class _OfLabels(_Estimate):
             refuse_unlinked(f"a limit of {self.settings.cap} records of one person")
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        data, survey, entropy = self.inputs.data, self.survey, entropy_of(simulate_seed)
+        data, survey, entropy = self.inputs.data, self.survey, _random.entropy(simulate_seed)
         if isinstance(data, Pairs):
             return label_promise(data, self.mechanism, ledger, entropy)
         known = (False, None) if survey is None else (survey.repeats, survey.n)
@@ -549,7 +550,7 @@ class _OfRecords(_Estimate):
         return _Fitted(reward=reward, paid=paid)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        entropy = entropy_of(simulate_seed)
+        entropy = _random.entropy(simulate_seed)
         return record_promise(self.mechanism, ledger, entropy, n=self.known_number)
 
     def counts(self) -> dict[str, Any]:
@@ -609,7 +610,7 @@ class _OfRankings(BallotRun, _Estimate):
         return _Noise(estimate=self.mechanism)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        entropy = entropy_of(simulate_seed)
+        entropy = _random.entropy(simulate_seed)
         if isinstance(self.mechanism, RankingGaussian):
             return label_promise(self.rankings, self.mechanism, ledger, entropy)
         return record_promise(self.mechanism, ledger, entropy, n=len(self.rankings))

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from sordino import _random
 from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.features import Matrix
@@ -36,7 +37,6 @@ from sordino.rewards.finite import describe_class
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.noise_forecast import Picture, of_answers
 from sordino.rewards.ranking_fit import fit_choices
-from sordino.rewards.release_checks import entropy_of
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
@@ -282,10 +282,10 @@ class ChoiceNoise(BallotRun, _OnLabels):
         if self._arrived is not None:
             told = plan_received(self.settings, self._arrived, self.inputs.source, ledger)
             return self.counts() | told
-        entropy, ballots, die = entropy_of(self.settings.simulate_seed), self.rankings, self.die
-        terms = terms_of_choices(ballots, die, ledger, entropy)
+        entropy, die = _random.entropy(self.settings.simulate_seed), self.die
+        terms = terms_of_choices(self.rankings, die, ledger, entropy)
         ledger.check(die.event, **terms)
-        promise, people = terms["promise"], set(ballots.persons or ())
+        promise, people = terms["promise"], set(self.rankings.persons or ())
         return {
             "spend": promise.epsilon,
             **self.counts(),

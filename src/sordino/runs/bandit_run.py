@@ -51,7 +51,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans
-from sordino.rewards.release_checks import entropy_of, weighed
+from sordino.rewards.release_checks import weighed
 
 from .progress import Bar
 from .run import FolderRun, Limit, describe_draw, paid_here, quiet, spending_limit, with_spend
@@ -544,7 +544,7 @@ class _BanditRun(FolderRun):
         promise = replace(
             self.limit.run,
             epsilon=self._epsilon,
-            randomness=entropy_of(settings.simulate_seed).randomness,
+            randomness=_random.entropy(settings.simulate_seed).randomness,
             caveats=() if policy is None else policy.estimate.caveats,
         )
         promise = weighed(promise, None, ledger.accepted)

@@ -45,7 +45,7 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.label_release import Judged, label_promise, new_votes, plan_updates, promise_of
 from sordino.rewards.leaderboard import BOARD, POINTS, Board, BoardRelease, Leaderboard
 from sordino.rewards.metrics import REACH
-from sordino.rewards.release_checks import entropy_of, record_promise
+from sordino.rewards.release_checks import record_promise
 from sordino.rewards.vote_release import (
     ReleasedVotes,
     record_mechanism,
@@ -544,7 +544,7 @@ class _Sum(_RankRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         mechanism, votes, survey = self.mechanism, self.votes, self.survey
-        entropy, known = entropy_of(self.settings.simulate_seed), survey or votes
+        entropy, known = _random.entropy(self.settings.simulate_seed), survey or votes
         if isinstance(mechanism, GaussianMechanism):
             n = None if isinstance(known, Chunks) else self._all_records(known)
             promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)

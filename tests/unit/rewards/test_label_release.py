@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino import _random
 from sordino.errors import UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.privacy.guarantee import LARGEST_DELTA, REPLACE_ONE
 from sordino.rewards.label_release import label_promise, release_labels
-from sordino.rewards.release_checks import entropy_of, held_out_rows, refuse_large_delta
+from sordino.rewards.release_checks import held_out_rows, refuse_large_delta
 
 DELTA = 1e-6
 NOISE = LabelGaussian(1.0, delta=DELTA)
@@ -84,7 +85,7 @@ def test_other_ways_take_no_mask(pairs, tmp_path, ledger):
 def test_the_promise_is_known_before_the_release(pairs, tmp_path):
     ledger = account(tmp_path)
     for seed in (None, 3):
-        promise = label_promise(pairs, NOISE, ledger, entropy_of(seed))
+        promise = label_promise(pairs, NOISE, ledger, _random.entropy(seed))
         found = release_labels(pairs, NOISE, ledger=ledger, simulate_seed=seed)
         assert found.guarantee == promise
         assert promise.simulated == (seed == 3)

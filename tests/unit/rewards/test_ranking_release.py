@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino import _random
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
@@ -21,7 +22,6 @@ from sordino.rewards.ranking_fit import (
     release_rankings,
 )
 from sordino.rewards.ranking_losses import PlackettLuce
-from sordino.rewards.release_checks import entropy_of
 from sordino.rewards.solver import minimize_ridge
 
 DELTA = 1e-6
@@ -134,7 +134,7 @@ def test_a_person_with_many_ballots_is_limited_and_the_noise_hides_all_that_coun
 def test_the_promise_is_known_before_the_release(tmp_path):
     rankings, ledger = election(), account(tmp_path)
     for seed in (None, 3):
-        promise = label_promise(rankings, NOISE, ledger, entropy_of(seed))
+        promise = label_promise(rankings, NOISE, ledger, _random.entropy(seed))
         assert (
             release_rankings(rankings, NOISE, ledger=ledger, simulate_seed=seed).guarantee
             == promise
