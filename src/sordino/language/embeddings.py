@@ -80,22 +80,6 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
-    need = "Sentence embeddings need libraries that are not installed."
-    (library,) = modules_of_extra("language", need, "sentence_transformers")
-    with safe_loading(
-        f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}"
-    ):
-        model: SentenceTransformer = library.SentenceTransformer(
-            str(folder),
-            device=device,
-            local_files_only=True,
-            trust_remote_code=False,
-            model_kwargs={"use_safetensors": True},
-        )
-        return model.float().eval()
-
-
 def _read(folder: Path) -> Iterator[str]:
     """Yield the names, below the folder, of the files that an embedding may depend on."""
     for path in folder.rglob("*"):
@@ -183,8 +167,20 @@ class SentenceEmbeddings:
             "batch_size": integer("batch_size", self.batch_size, at_least=1),
             "name": name,
             "digest": model_digest(folder),
-            "_model": _load_sentence_model(folder, self.device),
         }
+        need = "Sentence embeddings need libraries that are not installed."
+        (library,) = modules_of_extra("language", need, "sentence_transformers")
+        with safe_loading(
+            f"The sentence model {str(folder)!r} cannot be loaded with device={self.device!r}"
+        ):
+            model: SentenceTransformer = library.SentenceTransformer(
+                str(folder),
+                device=self.device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
+            settings["_model"] = model.float().eval()
         for name, value in settings.items():
             object.__setattr__(self, name, value)
 

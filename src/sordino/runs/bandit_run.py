@@ -410,11 +410,6 @@ def _stated(path: Path) -> list[dict[str, Any]]:
 # What is drawn from, and what that costs.
 
 
-def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
-    """Return the policy at the temperature that was asked for, if that is as private."""
-    return replace(policy, temperature=max(policy.temperature, settings.temperature or 0.0))
-
-
 def _regularization(policy: WithheldPolicy) -> float:
     """Return the shrinkage of means, or the ridge of a regression."""
     held = policy.estimate
@@ -467,7 +462,8 @@ class _BanditRun(FolderRun):
                 center=None if settings.center is None else settings.center - settings.ends[0],
                 **terms,
             )
-            return _no_colder(policy, settings) if sharp else policy
+            warmest = max(policy.temperature, settings.temperature or 0.0)
+            return replace(policy, temperature=warmest) if sharp else policy
         policy = terms_of(
             settings,
             linear_policy,
@@ -483,7 +479,7 @@ class _BanditRun(FolderRun):
         held = policy.estimate
         widest = max(held.score_range(held.options(asked, None)) for asked in self.questions)
         least = least_temperature(widest, settings.share(count))
-        return _no_colder(replace(policy, temperature=least), settings)
+        return replace(policy, temperature=max(least, settings.temperature or 0.0))
 
     @cached_property
     def one(self) -> BoundedRangeEvent:

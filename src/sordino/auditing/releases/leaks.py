@@ -737,7 +737,16 @@ def _audit_choices(
     if raw is not None:
         loss = min(claim.epsilon, max(claim.epsilon / labels, each))
         table = _answers_by_choice(made, read_rankings(raw))
-        lower = _surely_lost(table, level)
+        # One die answers all: j comes out at most e^ε times as often for who chose j. Exact bounds
+        # of both rates hold together over all j.
+        lower, k = 0.0, len(table)
+        for j in range(k):
+            kept, own = int(table[j, j]), int(table[j].sum())
+            strays, others = int(table[:, j].sum()) - kept, int(table.sum()) - own
+            if own and others:
+                low, _ = clopper_pearson(kept, own, 1 - level / k)
+                _, high = clopper_pearson(strays, others, 1 - level / k)
+                lower = max(lower, math.log(low / high) if low > 0 else 0.0)
         counted = Finding.judged(
             "flip-rate",
             wrong=lower > loss,
@@ -782,17 +791,3 @@ def _answers_by_choice(made: PrivateChoices, raw: object) -> Int64[np.ndarray, "
             "Nothing was audited. Give the file that the release was made from."
         )
     return table
-
-
-def _surely_lost(table: Int64[np.ndarray, "k k"], level: float) -> float:
-    """Return a loss that is surely exceeded: of one answer, among who meant it and who did not."""
-    # One die answers all: j comes out at most e^ε times as often for who chose j. Exact bounds of
-    # both rates hold together over all j.
-    lower, k = 0.0, len(table)
-    for j in range(k):
-        own, others = int(table[j].sum()), int(table.sum() - table[j].sum())
-        if own and others:
-            low, _ = clopper_pearson(int(table[j, j]), own, 1 - level / k)
-            _, high = clopper_pearson(int(table[:, j].sum() - table[j, j]), others, 1 - level / k)
-            lower = max(lower, math.log(low / high) if low > 0 else 0.0)
-    return lower
