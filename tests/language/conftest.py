@@ -143,7 +143,7 @@ def tiny_models(tmp_path_factory, word_pairs):
             )
             tokenizer = train_tokenizer([text for both in dialogues for text in both], size)
             model = build_tiny(size, tokenizer)
-            pretrain(model, tokenizer, dialogues, steps=60, batch_size=16, learning_rate=1e-2)
+            pretrain(model, tokenizer, dialogues, steps=150, batch_size=16, learning_rate=5e-3)
             self[architecture] = tmp_path_factory.mktemp(architecture)
             for made in (model, tokenizer):
                 TextsRead.of(pairs).mark(made)

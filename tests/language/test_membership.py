@@ -28,7 +28,7 @@ from sordino.language.models.checkpoints import (
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.models.tokens import DialogueTokens
 
-N = 100  # canaries
+N = 160  # canaries
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def write(path, pairs, rows):
     return str(path)
 
 
-def test_a_reward_that_remembers_labels_is_refuted_and_one_of_coins_is_not(
-    overfitted, canaries, open_ledger, tiny_llama, tmp_path, capsys
+def test_a_reward_that_remembers_labels_is_refuted(
+    overfitted, canaries, tiny_llama, tmp_path, capsys
 ):
-    raw = overfitted(canaries, canaries.labels, steps=40)
+    raw = overfitted(canaries, canaries.labels)
     file = write(tmp_path / "canaries.jsonl", canaries, range(N))
     words = ["audit", "model", str(raw), "--canaries", file, "--reference", str(tiny_llama)]
     assert cli.run(words) == 2  # nothing is claimed
@@ -91,10 +91,15 @@ def test_a_reward_that_remembers_labels_is_refuted_and_one_of_coins_is_not(
     assert {one["attack"]: one["outcome"] for one in told["findings"]} == {
         "preference-ratio": "refutes", "canary-control": "clear",
     }  # fmt: skip
-    # the same weights, from answers of a coin
+
+
+@pytest.mark.deep
+def test_a_reward_of_answers_of_a_coin_is_not_refuted(
+    overfitted, canaries, open_ledger, tiny_llama
+):
     coin = sordino.RandomizedResponse(0.5)
     private = sordino.privatize(canaries, coin, ledger=open_ledger(0.5), simulate_seed=3)
-    kept = overfitted(private, private.answers == 1, steps=40)
+    kept = overfitted(private, private.answers == 1)
     CheckpointPromise.of(private, kind="reward").write(kept, title="A private reward")
     found = sordino.audit(kept, canaries=canaries, reference=tiny_llama)
     assert found.claim.epsilon == 0.5
@@ -108,8 +113,8 @@ def test_a_policy_that_remembers_who_was_there_is_refuted(
     overfitted, canaries, tiny_llama, word_pairs
 ):
     """Nobody's preferences are coins here: only who was trained on is."""
-    liked = word_pairs(160, seed=22)
-    there = np.random.default_rng(6).integers(0, 2, 160) == 1
+    liked = word_pairs(N, seed=22)
+    there = np.random.default_rng(6).integers(0, 2, N) == 1
     inside, outside = (liked.part(np.flatnonzero(side).tolist()) for side in (there, ~there))
     policy = overfitted(inside, inside.labels, kind="policy")
     terms = {"canaries": inside, "held_out": outside, "reference": tiny_llama, "epsilon": 0.5}
