@@ -48,7 +48,7 @@ DEEP = {  # folders and files that run in `make test-all` only; others are marke
 }  # fmt: skip
 
 
-FEW_EXAMPLES = 30  # of a property in `make test`; `make test-all` tries as many as it says
+FEW_EXAMPLES = 20  # of a property in `make test`; `make test-all` tries as many as it says
 
 
 def pytest_collection_modifyitems(config, items):

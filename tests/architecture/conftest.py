@@ -3,6 +3,7 @@
 import ast
 import importlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ class Definition:
     def is_function(self):
         return isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef)
 
-    @property
+    @cached_property
     def docstring(self):
         return ast.get_docstring(self.node) or ""
 
@@ -68,7 +69,7 @@ class Definition:
             for argument in self.node.args.kwonlyargs
         }
 
-    @property
+    @cached_property
     def calls(self):
         """Last name of everything that is called inside, with the line of the call."""
         found = []

@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from sordino.cli import _RUNS, COMMANDS
 from sordino.runs.align_settings import Align
 
@@ -29,6 +31,7 @@ def test_generated_pages_are_up_to_date(root):
     assert result.returncode == 0, f"{result.stdout}{result.stderr[-1500:]}{AGAIN}"
 
 
+@pytest.mark.deep
 def test_the_page_is_what_help_prints(root):
     """One command asked from outside, as a user does."""
     environment = {"COLUMNS": "96", "TERMINAL_WIDTH": "96", "NO_COLOR": "1", "TERM": "dumb"}

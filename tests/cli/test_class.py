@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.architecture.test_readme import blocks, run_bash
 from tests.soundness.forgeries import Draft
+from tests.tiers import few
 
 import sordino
 from sordino import cli
@@ -145,7 +146,10 @@ def test_without_its_class_a_reward_scores_nothing(ready):
 
 @pytest.mark.parametrize(
     ("page", "section"),
-    [("local.md", "Finite reward class"), ("policy_optimization.md", "Online alignment")],
+    few(
+        [("local.md", "Finite reward class"), ("policy_optimization.md", "Online alignment")],
+        first=1,
+    ),
 )
 def test_the_examples_of_the_documents_run(folder, page, section):
     text = (Path(__file__).parents[2] / "docs" / page).read_text("utf-8")

@@ -420,6 +420,7 @@ def test_a_token_that_others_may_read_is_refused_and_so_is_none(begun, mode):
     assert "ttttt" not in refused(begun, words, 4, word)
 
 
+@pytest.mark.deep
 def test_serve_may_open_as_many_files_as_there_may_be(begun):
     resource = pytest.importorskip("resource")
     code = (

@@ -24,6 +24,7 @@ def rows(folder):
     return folder
 
 
+@pytest.mark.deep
 def test_of_two_runs_to_one_name_the_loser_pays_nothing_and_takes_nothing(rows):
     words = ["privatize", "in.jsonl", "--epsilon", "1", "--out", "o.jsonl"]
     racing = [rows.start(*words, "--ledger", f"{name}.db") for name in "ab"]

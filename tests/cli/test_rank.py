@@ -157,7 +157,7 @@ def by_week(folder, weeks=3):
 
 
 @pytest.mark.parametrize(
-    "words", [("--groups", "g"), ("--unit", "person", "--cap", 3)], ids=["label", "person"]
+    "words", few([["--groups", "g"], ["--unit", "person", "--cap", 3]], first=1)
 )
 def test_noise_that_is_correlated_over_updates_is_paid_by_everybody_in_them(voted, words):
     by_week(voted)

@@ -265,6 +265,7 @@ def test_a_disk_that_is_really_full(folder, command):
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.deep
 def test_standard_output_on_a_full_disk(ready):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
