@@ -36,6 +36,7 @@ def rank(folder, *words, code=0):
 
 
 def test_a_board_is_planned_released_audited_checked_and_drawn_again(voted):
+    voted.ratings = battles(voted, n=3000, people=300)
     plan = rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run", "--updates", 8, "--dry-run")
     assert plan["board"] == {"items": 5, "groups": []}
     assert plan["updates"]["correlated"] < 2 < plan["updates"]["single"] == 8**0.5
@@ -115,11 +116,12 @@ def test_less_noise_than_was_drawn_is_refuted_of_any_update(voted, terms):
 
 
 def test_next_weeks_votes_add_up_and_pay_for_themselves(voted):
+    battles(voted, n=3000, people=300)
     terms = ("--unit", "person", "--epsilon", 8, "--ledger", "spend.db")
     rank(voted, "in.jsonl", *terms, "--out", "one")
     rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()]
     fresh = [
-        row | {"question_id": f"n{at}", "person": f"new {at % 100}"} for at, row in enumerate(rows)
+        row | {"question_id": f"n{at}", "person": f"new {at % 300}"} for at, row in enumerate(rows)
     ]
     voted.write("two.jsonl", fresh)
     told = rank(voted, "two.jsonl", *terms, "--update", "one", "--out", "two")
@@ -507,7 +509,7 @@ def test_as_many_votes_of_a_person_count_as_serve_the_board_best(each, folder):
 ITEMS = ("ale", "beer", "cola", "milk", "tea", "wine")
 
 
-def elect(folder, name, n=600, *, week=0, says=None):
+def elect(folder, name, n=1000, *, week=0, says=None):
     """Short ballots over three to five of the first five items; nobody is offered wine."""
     rng, worth = (
         np.random.default_rng(week),
@@ -530,7 +532,7 @@ def test_short_ballots_make_a_board_that_goes_on_and_is_audited(folder):
     plan = rank(folder, "one.jsonl", *terms, "--out", "run", "--dry-run")
     assert plan["mechanism"]["counted"] is True
     one = rank(folder, "one.jsonl", *terms, "--out", "run")
-    assert one["data"]["pairs"] == 600
+    assert one["data"]["pairs"] == 1000
     told = rank(folder, "two.jsonl", *terms, "--update", "run", "--out", "both")
     items = told["leaderboard"]["items"]
     assert [item["name"] for item in items] == list(ITEMS)
@@ -538,7 +540,7 @@ def test_short_ballots_make_a_board_that_goes_on_and_is_audited(folder):
     for item, worth in zip(items, (1.5, 0.7, 0, -0.7, -1.5), strict=False):
         low, high = item["band"]
         assert abs(item["rating"] - worth) < high - low
-    assert "600 ballots" in (folder / "run/report.html").read_text()
+    assert "1,000 ballots" in (folder / "run/report.html").read_text()
     again = rank(folder, "one.jsonl", *terms, "--update", "both", "--out", "more", code=2)
     assert "on the board already" in again
     for run in ("run", "both"):
