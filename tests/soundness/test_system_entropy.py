@@ -206,8 +206,9 @@ def test_every_mechanism_is_in_the_table():
 FROM_SEEDS = {  # the only places that make a stream of something else, and of what
     ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
     ("auditing/statistical/distinguishing.py", "entropy", "seed"),  # of a task: its part, or None
-    ("algorithms/user_slots.py", "entropy", "self._seeds[number][which]"),  # of a seed
-    ("language/dp_sgd/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("algorithms/user_slots.py", "SimulatedEntropy", "self._seeds[number][which]"),  # of a seed
+    # The next one is tested below.
+    ("language/dp_sgd/training.py", "SimulatedEntropy", "int.from_bytes(words[:8])"),
     # The next two compute from what was released: a split of it, and quantiles of its intervals.
     ("rewards/evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
     ("rewards/leaderboard.py", "SimulatedEntropy", "0"),

@@ -458,4 +458,6 @@ class RunUsers:
 
     def _source(self, number: int, which: int) -> _random.Entropy:
         """Return system entropy, or in a study that of one of the batch's two seeds."""
-        return _random.entropy(self._seeds[number][which]) if self._seeds else self.entropy
+        if not self._seeds:
+            return self.entropy
+        return _random.SimulatedEntropy(self._seeds[number][which])

@@ -620,7 +620,7 @@ class CentralTraining(PrivateTraining):
         if self._seed is None:
             return _random.entropy(None)
         words = hashlib.sha256(f"{self._seed}/{name}".encode()).digest()
-        return _random.entropy(int.from_bytes(words[:8]))
+        return _random.SimulatedEntropy(int.from_bytes(words[:8]))
 
     def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:
         chance, everybody = self._privacy.sampling_probability, range(len(self._units))
