@@ -627,6 +627,26 @@ def test_nobody_is_told_how_many_passes_a_fit_of_records_takes(world, tmp_path):
 # --- in files: the order of the steps ---------------------------------------------------------
 
 
+def test_one_entry_is_durable_before_any_noise(world, tmp_path, monkeypatch):
+    steps = []
+
+    def watch(owner, name):
+        honest = getattr(owner, name)
+
+        def call(self, *given, **settings):
+            steps.append(name)
+            return honest(self, *given, **settings)
+
+        monkeypatch.setattr(owner, name, call)
+
+    watch(ObjectivePerturbation, "release")
+    watch(SecondMoment, "release_total")
+    watch(sordino.Ledger, "reserve")
+    _, ledger = fit_files(write(tmp_path / "in", *world), tmp_path / "l", simulate_seed=None)
+    assert steps == ["reserve", "release_total", "release"]
+    assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit"]
+
+
 def test_over_budget_no_feature_is_made(world, tmp_path):
     chunks = write(tmp_path / "in", *world)
     noise, moment = mechanisms(REPLACE_ONE)

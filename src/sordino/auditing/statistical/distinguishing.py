@@ -28,7 +28,7 @@ from jaxtyping import Float
 from scipy.special import expit, ndtr
 
 from sordino import _validate
-from sordino._random import entropy
+from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino._validate import failure_probability, integer, non_negative
 from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Metric, Outcome
 from sordino.errors import SordinoError, UsageError
@@ -162,7 +162,7 @@ def _says_of_itself(mechanism: object, method: str) -> bool:
 
 def _played(mechanism: Mechanism, values: np.ndarray, trials: int, seed: int | None) -> np.ndarray:
     """Return some releases of one input; these four are everything that another process needs."""
-    source = entropy(seed)
+    source = SystemEntropy() if seed is None else SimulatedEntropy(seed)
     if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "repeat"):
         with _explained_calls(mechanism, "repeat"):
             outputs = np.asarray(mechanism.repeat(values, trials, entropy=source))

@@ -95,8 +95,11 @@ def test_a_seed_repeats_an_audit_and_marks_it():
     once, again = (audit_mechanism(RandomizedResponse(1.0), **LABEL, **SEEDED) for _ in range(2))
     assert once.to_dict() == again.to_dict()
     assert once.claim.simulated
-    other = audit_mechanism(RandomizedResponse(1.0), **LABEL, **SEEDED | {"simulate_seed": 2})
-    assert other.measured[0].lower != once.measured[0].lower
+    for seed in (2, 2**63 - 1):  # the largest; of it tasks have larger ones
+        other = audit_mechanism(
+            RandomizedResponse(1.0), **LABEL, **SEEDED | {"simulate_seed": seed}
+        )
+        assert other.measured[0].lower != once.measured[0].lower
     free = audit_mechanism(RandomizedResponse(1.0), **LABEL, trials=1000)
     assert not free.claim.simulated
     assert free.findings[0].details["randomness"] == "system"
