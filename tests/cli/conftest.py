@@ -98,12 +98,18 @@ class Folder:
         return {str(p.relative_to(self.path)) for p in self.path.rglob("*") if p.is_file()}
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def few_features():
     """Learn 32 features of texts where a command is not told how many: with 512 it takes long."""
     with pytest.MonkeyPatch.context() as patch:
         usual = property(lambda chosen: 32 if chosen.dimension is None else chosen.dimension)
         patch.setattr(Align, "text_dimension", usual)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_features():
+    with few_features():
         yield
 
 
@@ -156,7 +162,7 @@ def finished(tmp_path_factory):
     made.write("in.jsonl", [pair(index) for index in range(40)])
     made.write("q.jsonl", [{"prompt": "p", "candidates": ["a", "b"]}])
     raw = ["in.jsonl", "--epsilon", "1", "--out"]
-    with chdir(home):
+    with chdir(home), few_features():
         assert cli.run(apart(["align", *raw, "out"])) == 0
         assert cli.run(apart(["privatize", *raw, "out.jsonl"])) == 0
     return home
