@@ -205,7 +205,7 @@ def test_every_mechanism_is_in_the_table():
 
 FROM_SEEDS = {  # the only places that make a stream of something else, and of what
     ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
-    ("auditing/statistical/distinguishing.py", "entropy", "seed"),  # of a task: its part, or None
+    ("auditing/statistical/distinguishing.py", "SimulatedEntropy", "seed"),  # of a task: its part
     ("algorithms/user_slots.py", "SimulatedEntropy", "self._seeds[number][which]"),  # of a seed
     # The next one is tested below.
     ("language/dp_sgd/training.py", "SimulatedEntropy", "int.from_bytes(words[:8])"),
