@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tests themselves run side by side
@@ -193,11 +194,16 @@ def open_ledger(tmp_path, budget) -> Callable[..., sordino.Ledger]:
 @pytest.fixture
 def few_parts(monkeypatch) -> None:
     """Bring people together in four parts of many files: what holds for them holds for more."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("sordino.") and hasattr(module, "PARTS"):
-            monkeypatch.setattr(module, "PARTS", 4)
-        if name == "sordino.privatization.chunks":  # however few there are
-            monkeypatch.setattr(module, "_FEW", 0)
+    # all are loaded before the first is changed: else one would keep the number of the other
+    names = (
+        "engines.exchange",
+        "preferences.chunk_survey",
+        "privatization.chunks",
+        "rewards.metrics",
+    )
+    for module in [import_module(f"sordino.{name}") for name in names]:
+        monkeypatch.setattr(module, "PARTS", 4)
+    monkeypatch.setattr("sordino.privatization.chunks._FEW", 0)  # however few there are
     monkeypatch.setattr("sordino.engines.exchange._HEAD", 8 * 5)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here
 
