@@ -33,7 +33,7 @@ PUBLIC_BEYOND_EXPORTS = {
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
 MOST_OTHERS = 1_251  # public definitions that are neither exported nor in the set above
-MOST_LINES = 77_306  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
+MOST_LINES = 77_300  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
 MOST_FILES = 208
 MOST_USED_ONCE = 583
 MOST_ANY = 111
@@ -56,6 +56,7 @@ house = _load_house()
 def sources(modules):
     found = house.read_sources(house.PACKAGE)
     for source, module in zip(found, modules, strict=True):
+        assert module.path == house.PACKAGE / source.path
         vars(source)["tree"] = module.tree  # which takes seconds to make
     return found
 

@@ -309,7 +309,7 @@ def bounded_range_composition_delta(epsilon: float, bounded_range: float, draws:
     """Return a delta that T independent draws from one policy keep together.
 
     Guarantee:
-        an upper bound for T draws that are independent given the data, from one policy of bounded
+        An upper bound for T draws that are independent given the data, from one policy of bounded
         range b; within 2 % of the supremum for T up to 1e5 and delta down to 1e-15. Not for
         adaptively chosen contexts: those compose through zCDP. Shown by
         ``tests/soundness/test_conversions_soundness.py``.
@@ -348,7 +348,7 @@ def bounded_range_composition_epsilon(delta: float, bounded_range: float, draws:
         Dong, Durfee, Rogers (2020), Theorem 2; docs/privacy.md, "Bounded range".
 
     Guarantee:
-        an upper bound for T draws that are independent given the data, from one policy of bounded
+        An upper bound for T draws that are independent given the data, from one policy of bounded
         range b; valid for every accepted argument.
 
     Example:

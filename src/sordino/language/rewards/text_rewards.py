@@ -578,10 +578,6 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
     variable ``HF_HUB_DISABLE_TELEMETRY=1`` (or ``HF_HUB_OFFLINE=1``), set before Python starts,
     they report nothing.
 
-    Guarantee:
-        What ``reward.guarantee`` says; calling it is post-processing. Shown by
-        tests/language/test_text_rewards.py.
-
     Args:
         reward: The private reward.
         pessimism: ``scale`` of :meth:`TextRewardModel.pessimistic_score`; at 0 the score itself.
@@ -589,6 +585,10 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
     Raises:
         PrivacyError: It is no private reward.
         UsageError: The pessimism is out of range, or no uncertainty was measured.
+
+    Guarantee:
+        What ``reward.guarantee`` says; calling it is post-processing. Shown by
+        tests/language/test_text_rewards.py.
 
     Example:
         >>> trainer = RLOOTrainer(  # doctest: +SKIP
