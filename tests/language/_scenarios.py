@@ -1,8 +1,9 @@
 """What test_several_processes.py lets processes do: `python _scenarios.py together|kills FOLDER`.
 
-``together`` runs in each process that a launcher started: one scenario after the other, so that
-whoever was left behind by an error would spoil all that follow. ``kills`` starts its own pairs of
-processes, without a launcher that would clean up after them, and kills one of each.
+``together`` runs in each process that a launcher started: one scenario after the other, of those
+that are named behind the folder, so that whoever was left behind by an error would spoil all that
+follow. ``kills`` starts its own pairs of processes, without a launcher that would clean up after
+them, and kills one of each.
 """
 
 import contextlib
@@ -387,11 +388,13 @@ TOGETHER = (
 )  # fmt: skip
 
 
-def together(folder):
-    """Run all scenarios, and write what this process found."""
+def together(folder, *names):
+    """Run the scenarios, and write what this process found."""
     reward_trainer(folder, "joins")  # the settings of transformers join the processes
     number = Processes.here().number
     for scenario in TOGETHER:
+        if scenario.__name__ not in names:
+            continue
         started = time.perf_counter()
         found = scenario(folder)
         path = folder / f"{scenario.__name__}-{number}.json"
@@ -489,4 +492,4 @@ if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     faulthandler.dump_traceback_later(MOST, exit=True)
-    {"together": together, "kills": kills}[sys.argv[1]](Path(sys.argv[2]))
+    {"together": together, "kills": kills}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

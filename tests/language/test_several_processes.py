@@ -7,6 +7,7 @@ the choice of seeds.
 """
 
 import fcntl
+import inspect
 import json
 import os
 import signal
@@ -75,14 +76,15 @@ def once(tmp_path_factory, pytestconfig):
     root = tmp_path_factory.getbasetemp()
     root = root.parent if hasattr(pytestconfig, "workerinput") else root
 
-    def done(what, *launcher):
+    def done(what, *launcher, names=()):
         folder = root / f"processes-{what}"
         with (root / f"{what}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.exists():
                 folder.mkdir()
                 tiny(folder)
-                code = run([sys.executable, *launcher, str(SCRIPT), what, str(folder)], folder)
+                command = [sys.executable, *launcher, str(SCRIPT), what, str(folder), *names]
+                code = run(command, folder)
                 (folder / "code").write_text(str(code))
         printed = (folder / "printed.txt").read_text(encoding="utf-8")
         assert (folder / "code").read_text() == "0", printed[-3000:]
@@ -92,10 +94,17 @@ def once(tmp_path_factory, pytestconfig):
 
 
 @pytest.fixture(scope="session")
-def both(once):
-    """Return the folder of the runs, and a function to what both processes found in a scenario."""
+def both(once, request):
+    """Return the folder of the runs, and a function to what both processes found in a scenario.
+
+    Only the scenarios run that collected tests name: a test that runs alone waits for no others.
+    """
     port = ["--master_addr", "127.0.0.1", "--master_port", str(scenarios.free_port())]
-    folder = once("together", "-m", "torch.distributed.run", "--nproc_per_node", "2", *port)
+    tests = {item.function for item in request.session.items if item.path == Path(__file__)}
+    code = "".join(inspect.getsource(test) for test in tests)
+    names = [each.__name__ for each in scenarios.TOGETHER if f'"{each.__name__}"' in code]
+    launcher = "-m", "torch.distributed.run", "--nproc_per_node", "2", *port
+    folder = once("together", *launcher, names=names)
 
     def found(scenario):
         return [json.loads((folder / f"{scenario}-{at}.json").read_text()) for at in (0, 1)]
