@@ -52,6 +52,13 @@ DEEP = {  # folders and files that run in `make test-all` only; others are marke
 FEW_EXAMPLES = 20  # of a property in `make test`; `make test-all` tries as many as it says
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Import no file, in `make test`, of which no test runs there."""
+    if config.option.markexpr == "not deep" and DEEP & set(collection_path.parts[-2:]):
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if DEEP & set(item.path.parts[-2:]):

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pytest
 from published_ppkl import published_dropout_bonus, published_targets
 
 from sordino.auditing.exact import exact_epsilon, label_neighbors
@@ -177,6 +178,7 @@ def worst_ratios(seed, *, rounds=240, d=3, epsilon=1.0, ball=1.0, ridge=1.0):
     return np.max(ratios, axis=0)
 
 
+@pytest.mark.deep
 def test_a_self_normalized_radius_holds_for_pairs_that_depend_on_earlier_answers():
     """40 runs of 240 rounds, failure probability 0.05: the largest error is 0.55 of the radius.
 

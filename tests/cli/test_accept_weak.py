@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino.preferences.pairs import read_manifest
@@ -55,7 +56,7 @@ def test_a_weak_promise_is_refused_before_anything_is_spent(ready, case):
     refused(ready, WEAK[case], 2, ACCEPT)
 
 
-@pytest.mark.parametrize("case", WEAK)
+@pytest.mark.parametrize("case", few(WEAK, first=5))
 def test_what_was_accepted_stays_with_what_is_released(ready, case):
     said = ready.run(*WEAK[case], ACCEPT, "--json")
     assert said.code == 0, said.err

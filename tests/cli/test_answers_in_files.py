@@ -140,6 +140,7 @@ def test_answers_of_one_file_go_the_usual_way(texts):
     assert in_chunks.code == 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", few(["texts", "vectors"], first=1))
 def test_the_same_command_lets_the_rest_appear(texts, vectors, monkeypatch, kind):
     """Its ledger has nothing left. Texts name who answered, vectors do not."""

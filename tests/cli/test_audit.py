@@ -329,6 +329,7 @@ def test_a_release_has_the_right_end(releases, name):
     assert CANARY not in shown
 
 
+@pytest.mark.deep
 def test_the_published_file_is_refuted(releases, shared_data):
     raw = gzip.decompress((shared_data / "hh_helpful_a.jsonl.gz").read_bytes())
     (releases / "hh.jsonl").write_bytes(raw)

@@ -436,7 +436,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", few(MISTAKES, first=16))
 def test_a_mistake_is_explained_and_costs_nothing(ready, mistake):
     command, options, code, named = MISTAKES[mistake]
     for more in ([], ["--dry-run"]):

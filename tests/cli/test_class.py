@@ -36,6 +36,7 @@ def ready(folder):
     return folder
 
 
+@pytest.mark.deep
 def test_the_likeliest_candidate_is_told_chosen_with_and_audited(ready):
     told = ready.process(*ALIGN, "--confidence", 0.9, "--out", "run", "--json").value
     pairs = sordino.read_pairs(ready / "in.jsonl")

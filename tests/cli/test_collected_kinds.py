@@ -84,6 +84,7 @@ def study(folder):
     return folder
 
 
+@pytest.mark.deep
 def test_each_kind_goes_from_the_database_to_what_it_teaches(study):
     told = study.run("collect", "status", "study.toml", "--json").value
     assert {ask: each["questions"] for ask, each in told["kinds"].items()} == {

@@ -86,6 +86,7 @@ def proved(folder):
     return told
 
 
+@pytest.mark.deep
 def test_ballots_end_with_a_certificate_and_pictures(ballots):
     folder, said = ballots
     assert names(folder) == {

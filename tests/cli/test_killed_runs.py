@@ -154,6 +154,7 @@ def test_whenever_a_training_is_stopped_nothing_is_paid_twice(memory, request, t
     check_all(killed(memory, tmp_path, [kind], count), count)
 
 
+@pytest.mark.deep
 def test_the_second_start_shows_what_was_drawn_whatever_the_data_are_by_then(folder):
     """Killed before the result appears; the raw file changes; the answer does not."""
     pulls = [f"{n % 3},{n % 2},{n % 5}" for n in range(60)]

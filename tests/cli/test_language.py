@@ -40,6 +40,7 @@ def test_a_tiny_model_reads_no_label(folder):
     refused(folder, [*TINY, "--out", "one"], 2, "exists already")
 
 
+@pytest.mark.deep
 def test_raw_judgments_are_randomized_first_and_kept(ready):
     said = ready.run(*REWARD, *PAID, "--json")
     assert (said.code, said.err) == (0, "")
@@ -104,6 +105,7 @@ def test_a_template_that_refuses_is_met_before_anything_is_spent(ready, built):
     refused(ready, [*STUDY, "--model", "strict"], 2, "chat template")
 
 
+@pytest.mark.deep
 def test_a_tiny_model_over_a_reward_keeps_nothing_of_its_promise(ready):
     assert ready.run(*REWARD, *PAID).code == 0
     private = {"sordino.json", "README.md", "uncertainty.safetensors", "training_log.json"}
@@ -240,6 +242,7 @@ def test_a_policy_costs_nothing_and_is_measured(ready):
     refused(ready, [*measure, "--judge", "tiny"], 2, "sordino.json")
 
 
+@pytest.mark.deep
 def test_a_weak_promise_is_refused_or_stays_with_the_checkpoint(ready):
     weak = [*REWARD, "--epsilon", "21"]
     refused(ready, weak, 2, "--accept-weak")

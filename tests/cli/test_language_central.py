@@ -43,6 +43,7 @@ def test_a_checkpoint_is_paid_for_and_carries_its_promise(ready, command, kind):
     assert not list((ready / "made").glob("*.db"))  # a checkpoint is published as a whole
 
 
+@pytest.mark.deep
 def test_nothing_is_told_that_was_computed_from_the_pairs(ready):
     """Two files that differ in number, one with a pair that says nothing: all told is equal."""
     told, logs = [], []

@@ -82,6 +82,7 @@ def test_what_is_stored_is_whole_and_says_nothing_of_a_machine(name):
     assert book.cells[0].source.startswith("# ")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("line", "why"), few([("!exit 3", "exit code 3"), ("1 / 0", "ZeroDivision")], first=1)
 )

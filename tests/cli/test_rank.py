@@ -115,6 +115,7 @@ def test_less_noise_than_was_drawn_is_refuted_of_any_update(voted, terms):
     assert refuted(voted, "two") == (5, True)
 
 
+@pytest.mark.deep
 def test_next_weeks_votes_add_up_and_pay_for_themselves(voted):
     battles(voted, n=3000, people=300)
     terms = ("--unit", "person", "--epsilon", 8, "--ledger", "spend.db")
@@ -158,6 +159,7 @@ def by_week(folder, weeks=3):
         (folder / f"until{week}.jsonl").write_text("".join(files))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "words", few([["--groups", "g"], ["--unit", "person", "--cap", 3]], first=1)
 )

@@ -90,6 +90,7 @@ def test_one_study_is_run_again(tmp_path, capfd):
     assert (tmp_path / "intrinsic_published.svg").stat().st_size > 1000
 
 
+@pytest.mark.deep
 def test_mistakes_are_said(tmp_path, monkeypatch, capfd):
     assert run(["reproduce", "kldp", "nothing"]) == 2
     assert "It has: intrinsic_epsilon" in capfd.readouterr().err

@@ -207,6 +207,7 @@ def check_after_a_full_disk(folder, database, outputs):
     return []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("command", "limit", "spent"),
     few(

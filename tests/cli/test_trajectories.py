@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino.preferences.trajectories import Trajectories
@@ -47,7 +48,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("noise", "unit", "words"), CELLS)
+@pytest.mark.parametrize(("noise", "unit", "words"), few(CELLS, first=3))
 def test_every_noise_and_unit_learns_keeps_its_promise_and_chooses(folder, noise, unit, words):
     folder.write("walks.jsonl", walks())
     folder.write("ask.jsonl", [{"candidates": [walk["first"] for walk in walks(4)]}])

@@ -134,7 +134,7 @@ def test_no_record_tells_that_single_answers_were_judged(folder, tmp_path):
 
 
 @pytest.mark.parametrize("neighbors", few(["add-remove", "zero-out"], first=1))
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few(CASES, first=8))
 def test_no_exit_code_message_or_key_tells_how_many_records(folder, case, neighbors):
     kind, make, words = CASES[case]
     command = [*words, "--neighbors", neighbors]

@@ -162,6 +162,7 @@ def gradients(vectors, bound=1.0, model=None):
     return total.values()[0][0], norms
 
 
+@pytest.mark.deep
 def test_sums_over_thousands_are_exact():
     """In 32-bit floats such a sum, or its rounding, moves by thousandths of the bound."""
     torch.manual_seed(0)

@@ -76,6 +76,7 @@ def test_hooks_lose_layers_that_recompute_positions_and_late_adapters(measured):
     assert f'an error: "{stored["late_adapters"]}"' in text
 
 
+@pytest.mark.deep
 def test_half_the_noise_spends_what_the_page_says(measured):
     for claimed, found in measured["claims"]["rows"].items():
         assert f"| {claimed} | {found['real']} |" in page("rows-clipped-one-by-one")

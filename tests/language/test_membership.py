@@ -75,6 +75,7 @@ def write(path, pairs, rows):
     return str(path)
 
 
+@pytest.mark.deep
 def test_a_reward_that_remembers_labels_is_refuted(
     overfitted, canaries, tiny_llama, tmp_path, capsys
 ):

@@ -119,6 +119,7 @@ def test_a_reference_and_a_reward_that_have_read_the_records_are_refused(train, 
         train("policy", other, reward_funcs=Judge())
 
 
+@pytest.mark.deep
 def test_whoever_does_not_say_what_it_has_read_needs_a_declaration(train, bases):
     """A model that was trained further by others does not say it any more."""
     other = load_causal_model(bases / "other")

@@ -536,6 +536,7 @@ def test_longer_rows_get_more_noise():
     assert design.total(chunked(1.5 * x, y)).scale == pytest.approx(1.5 * one)
 
 
+@pytest.mark.deep
 def test_a_cap_holds_over_files(tmp_path, accounts):
     """One person in all files: what they say in rows beyond the cap does not move the sum."""
     x, y = world(20)

@@ -394,6 +394,7 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
         shutil.rmtree(folder)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("linked", [False, True])
 def test_labels_are_flipped_as_often_as_stated(raw, account, tmp_path, linked):
     """False alarm 1e-6; of coins with half the flips, or with none, fewer than 1e-9 pass."""

@@ -374,6 +374,7 @@ def test_answers_that_were_changed_are_not_met(files):
     assert broken(look(files)) == ["p.jsonl"]
 
 
+@pytest.mark.deep
 def test_an_artifact_by_name_alone_is_not_met(files):
     """Whatever names an entry of the ledger must have that entry's digest."""
     entry = read_manifest(files / "p.jsonl").release_id

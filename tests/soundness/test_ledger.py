@@ -466,6 +466,7 @@ RACE = textwrap.dedent(
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("rivals", few([2, 3, 4, 8], 3))
 def test_rivals_neither_overspend_nor_lose_an_entry(tmp_path, rivals):
     command = [sys.executable, "-c", RACE, str(tmp_path), str(rivals)]

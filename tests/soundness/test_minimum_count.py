@@ -325,6 +325,7 @@ def pairs_of_data(relation):
                 yield with_record(arms, *record), arms
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("relation", [ADD_OR_REMOVE_ONE, REPLACE_ONE])
 @pytest.mark.parametrize(
     ("epsilon", "delta", "penalty"),

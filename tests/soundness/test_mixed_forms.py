@@ -67,6 +67,7 @@ def test_it_is_the_exact_sum_rounded_up(atoms, mu, epsilon):
     assert exact <= found <= exact * (1 + 1e-7) + 1e-13
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
 def test_the_grid_of_dp_accounting_never_says_less(neighbors):
     """Loss distributions round up, so they lie above, and not far above."""

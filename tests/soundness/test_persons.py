@@ -208,6 +208,7 @@ def test_a_budget_for_the_presence_of_persons_does_not_count_their_labels(tmp_pa
     assert ledger.accounts()["person"].guarantee is None  # of the labels nothing is promised
 
 
+@pytest.mark.deep
 def test_updates_on_samples_of_labels_count_for_all_of_a_person(tmp_path):
     """Of three labels one at least is drawn at most so often, and three move a sum thrice."""
     ledger = Ledger.open(ledger_at(tmp_path, "label").path, unit="label")

@@ -99,6 +99,7 @@ def grid_delta(noise, chance, neighbors, steps, epsilons, *, up):
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
 @pytest.mark.parametrize(("noise", "chance"), [(1.0, 0.05), (2.0, 0.3)])
 def test_a_hundred_steps_lie_between_two_roundings_and_near_the_central_limit(
@@ -158,6 +159,7 @@ def test_no_other_contributions_lose_more():
         assert worst >= integrated_delta(epsilon, noise, chance, ADD_OR_REMOVE_ONE) - 1e-12
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", few(RELATIONS, first=1))
 def test_more_steps_more_sampling_and_less_noise_lose_more(neighbors):
     def epsilon(noise=3.0, chance=0.2, steps=50):

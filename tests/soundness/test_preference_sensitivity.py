@@ -258,12 +258,14 @@ def test_the_range_of_public_pairs_is_nearly_attained(ball):
     assert truth > 2 * published  # its constant is too small by 2(1 + e^{−2B})
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("ridge", "ball"), few([(0.1, 1.0), (3.0, 0.5), (100.0, 2.0)], (3.0, 0.5)))
 def test_no_search_refutes_the_range_of_public_pairs(ridge, ball):
     best = largest_ratio(lambda *found: flip_ratio(*found, ridge, ball))
     assert 0.2 <= best <= ROUNDING
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ridge", few([0.1, 3.0, 100.0], first=1))
 @pytest.mark.parametrize(
     ("ball", "penalty"),

@@ -601,6 +601,7 @@ def record_runs():
         yield private_metrics._ratios(sums, mechanism.standard_deviation)
 
 
+@pytest.mark.deep
 def test_intervals_on_records_hold_the_truth():
     """As above, for accuracy; win rate and loss are wide on purpose. The truth: 10⁶ records."""
     rows = np.random.default_rng(7).normal(size=(1_000_000, 3)) / 2

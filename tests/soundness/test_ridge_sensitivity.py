@@ -199,6 +199,7 @@ def test_the_plain_range_is_nearly_attained(ridge, n):
     assert 0.95 <= share <= ROUNDING
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ridge", few([0.01, 0.5, 3.0, 100.0], 0.5))
 @pytest.mark.parametrize("penalty", few([0.0, 1.0], 1.0))
 def test_no_search_refutes_the_constrained_range(ridge, penalty):

@@ -124,6 +124,7 @@ def test_no_policy_has_a_better_worst_case():
             assert plausible.worst(contexts.moments(tried) - offset).value <= value + 1e-5
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ended", few([False, True], True))
 def test_the_certificate_holds_in_decision_processes(ended):
     for seed in range(150):

@@ -308,6 +308,7 @@ backup.restore(open_database(sys.argv[1]), read_study(Path(sys.argv[2])), Path(s
 """
 
 
+@pytest.mark.deep
 def test_what_is_killed_in_the_middle_restores_nothing(answered, file, empty, tmp_path):
     url = empty.url.render_as_string(hide_password=False)
     command = [sys.executable, "-c", KILLED, url, tmp_path / "study.toml", file]

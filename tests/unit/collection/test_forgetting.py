@@ -96,6 +96,7 @@ def kept_of(engine, but=None):
         return b"".join(row[0] for row in connection.execute(found) if row[0] is not None)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_postgresql_keeps_no_trace_in_its_catalog_or_files(talk, answer):
     """What ANALYZE would have sampled, autovacuum's too, is searched for in every file."""

@@ -76,6 +76,7 @@ def told(link, rest):
     return value
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGINT], first=1))
 def test_what_is_under_way_is_stored_and_acknowledged(service, engine, answer, number):
     study, process, port, tokens = service

@@ -82,6 +82,7 @@ def released(folder, engine, name):
         return found, fitted, len(ledger.spends)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", few(range(4), first=1))
 def test_nothing_an_engine_does_to_its_tasks_is_seen_in_what_is_released(folder, seed):
     hostile = Hostile(seed)

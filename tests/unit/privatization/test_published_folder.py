@@ -281,6 +281,7 @@ DRIVER = textwrap.dedent(
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("raw", few([None, 3], 3), indirect=True)
 def test_wherever_it_is_killed_its_files_appear_later(raw, tmp_path):
     """With SIGKILL, at every step from the outcome on the ledger to the end."""

@@ -25,6 +25,7 @@ def forecast(n=2000, *, epsilon=1.0, **more):
     return estimate(n, dimension=16, epsilon=epsilon, **more)
 
 
+@pytest.mark.deep
 def test_a_picture_is_written_twice_alike(tmp_path):
     paths = [tmp_path / f"{name}.svg" for name in "ab"]
     for path in paths:
@@ -75,6 +76,7 @@ def test_what_is_drawn_stands_where_its_numbers_are(tmp_path):
     assert (across[0], across[len(drawn) // 2], across[-1]) == (64.0, 284.0, 504.0)  # logarithms
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "found",
     few(

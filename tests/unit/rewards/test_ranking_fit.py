@@ -70,6 +70,7 @@ def _released(tmp_path):
     return release_rankings(world(4000, 4, 3)[0], noise(), ledger=account(tmp_path))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("statistic", few(["borda", "first-choice"], first=1))
 def test_the_truth_is_found_within_its_errors(tmp_path, statistic):
     """False alarms: 6 standard errors, which are conservative, on each of 3 weights: < 1e-8."""

@@ -229,6 +229,7 @@ def orders(name: str) -> list[str]:
     ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("order", few(["written", "reversed", "canonical"], first=1))
 def test_a_coin_may_be_keyed_by_the_texts_in_any_order(order):
     answers = 1 ^ keyed("{id}_{seed}", orders(order))
@@ -238,6 +239,7 @@ def test_a_coin_may_be_keyed_by_the_texts_in_any_order(order):
     assert f"id, {order}" in attack.hits[0].recipe
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "template", few(["{epsilon:.2f}|{id}|{seed}", "{seed}:{id}:{epsilon:g}"], first=1)
 )
@@ -260,6 +262,7 @@ def test_a_coin_may_be_keyed_by_a_column_as_it_is(template, ids):
     assert "column 'uid'" in hit.recipe
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("template", "keys"),
     few(
@@ -411,6 +414,7 @@ def honest(case: int) -> tuple[Released, list]:
 SOME = (*CORE, *[recipe for recipe in coin_recipes() if not recipe.core][::300])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "cases", few([range(6), *(range(start, start + 20) for start in range(0, 200, 20))], first=1)
 )

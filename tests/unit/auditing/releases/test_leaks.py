@@ -105,6 +105,7 @@ def test_the_published_file_alone(shared_data, tmp_path):
         audit.require()
 
 
+@pytest.mark.deep
 def test_the_published_file_with_its_raw_file(shared_data):
     """Claim: PPKL, Section 6 (the released "privatized" data are private)
     Verdict: false: every label was recovered, by position, by hashed id, by a published seed
@@ -284,6 +285,7 @@ def persons(raw_rows, people=100):
     return [*rows, *again]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("unit", ["label", "person"])
 def test_persons_with_stored_answers(privatized, raw_rows, unit):
     path, raw = privatized(persons(raw_rows), unit=unit)
