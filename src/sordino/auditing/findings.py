@@ -103,6 +103,16 @@ class Measurement:
         told = {"attack": self.attack, "metric": self.metric}
         return {**told, **shown, "confidence": self.confidence}
 
+    def __str__(self) -> str:
+        """Return the bound in words, rounded away from what it bounds; the metric apart."""
+        text = f"at least {never_more(self.lower, 4)} ({100 * self.confidence:g} % confidence)"
+        text += f", claimed {never_less(self.claimed)}"
+        if self.power is None:
+            return text
+        least = f"{never_less(self.power, 4)} or more"
+        least = "no loss for certain" if math.isinf(self.power) else least
+        return f"{text}; would have detected {least}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -136,8 +146,10 @@ class Finding:
     @classmethod
     def skipped(cls, attack: str, summary: str = "") -> Finding:
         """Return that an attack could not be tried; without a summary, for what it needs."""
-        lacking = f"It needs {ATTACKS.get(attack, {}).get('needs', 'more than there is')}."
-        return cls(attack=attack, outcome="skipped", summary=summary or lacking)
+        known = ATTACKS.get(attack, {})  # a name stands for one of its sentences
+        lacking = f"It needs {known.get('needs', 'more than there is')}."
+        summary = known.get(summary, summary) or lacking
+        return cls(attack=attack, outcome="skipped", summary=summary)
 
     @classmethod
     def judged(
@@ -324,18 +336,7 @@ class Audit:
             ("power", self.would_have_found),
             ("subject", self.subject),
             *promise_rows(self.claim),
-            *[("measured", _shown(found)) for found in self.measured],
+            *[(f"measured {found.metric}", found) for found in self.measured],
             *tried,
         ]
         return card("Audit", rows, simulated=self.claim.simulated)
-
-
-def _shown(found: Measurement) -> str:
-    """Return a measurement in words; bounds are rounded away from what they bound."""
-    text = (
-        f"claimed {found.metric}={never_less(found.claimed)}, measured at least "
-        f"{never_more(found.lower, 4)} with {100 * found.confidence:g} % confidence"
-    )
-    if found.power is None or math.isinf(found.power):
-        return text
-    return f"{text}; would have detected {found.metric} ≥ {never_less(found.power, 4)}"

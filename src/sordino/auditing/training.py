@@ -631,12 +631,10 @@ def _noise_finding(trainer: CentralTraining, level: float, entropy: Entropy) -> 
         masses = [(one.numel(), float((one / scale).square().sum())) for one in sums]
     tails = [float(chi2.cdf(mass, entries)) for entries, mass in masses]
     least, (entries, mass) = min(zip(tails, masses, strict=True))
-    refutes = least < level / len(masses)
-    size = math.sqrt(mass / entries)
     return Finding.judged(
         "noise",
-        wrong=refutes,
-        size=size,
+        wrong=least < level / len(masses),
+        size=math.sqrt(mass / entries),
         p_value=min(1.0, least * len(masses)),
         details={"tensors": len(masses), "least_p_value": least, "its_entries": entries},
     )
@@ -668,10 +666,9 @@ def _partners_finding(trainer: CentralTraining, partners: int, entropy: Entropy)
     refutes, odd = moved > 1 + _ROUNDING, shared > _ROUNDING
     told = f"moves by {shared:.2g} C with it." if odd else "stays as it is."
     details = {"partners": partners, "moved": moved, "shared": shared}
-    shown = "said" if odd and not refutes else ""
-    wrong = "said" if refutes else ""
+    wrong, odd_alone = "said" * refutes, "said" * (odd and not refutes)
     return Finding.judged(
-        "partners", wrong=wrong, odd=shown, clear="said", details=details, told=told
+        "partners", wrong=wrong, odd=odd_alone, clear="said", details=details, told=told
     )
 
 
@@ -687,14 +684,7 @@ def _gradients_finding(trainer: CentralTraining, units: Sequence[Unit]) -> Findi
     worst = max(
         one if math.isfinite(one) else math.inf for one in (differ.gradients, differ.partners)
     )
-    right = worst <= _DOUBTFUL
-    told = "empty or wrong" if worst > _WRONG else "right" if right else "inexact"
-    return Finding.judged(
-        "gradients",
-        wrong="said" if worst > _WRONG else "",
-        odd="said" if _DOUBTFUL < worst <= _WRONG else "",
-        clear="said",
-        told=told,
-        worst=worst,
-        details={name: str(one) for name, one in differ._asdict().items()},
-    )
+    wrong, odd = "said" * (worst > _WRONG), "said" * (_DOUBTFUL < worst <= _WRONG)
+    told = {"told": "empty or wrong" if wrong else "inexact" if odd else "right", "worst": worst}
+    details = {name: str(one) for name, one in differ._asdict().items()}
+    return Finding.judged("gradients", wrong=wrong, odd=odd, clear="said", details=details, **told)

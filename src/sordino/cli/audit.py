@@ -13,7 +13,7 @@ import typer
 
 from sordino._files import refuse_output
 from sordino.auditing.dispatch import audit as run_audit
-from sordino.auditing.findings import Audit, Finding, Measurement, Verdict
+from sordino.auditing.findings import Audit, Finding, Verdict
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
 from sordino.auditing.statistical.distinguishing import NAMES, audit_mechanism, build_mechanism
@@ -21,7 +21,7 @@ from sordino.engines.exchange import passing_folder
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
-from sordino.privacy.guarantee import Guarantee, never_less, never_more
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import write_audit
 from sordino.runs.progress import Bar
@@ -45,17 +45,6 @@ from sordino.runs.tables import describe_promise
 from . import COMMANDS, app, command, finish, grid
 
 _WORDS = {"refutes": "REFUTES", "warning": "warning", "skipped": "not tried", "clear": "clear"}
-
-
-def _measured(found: Measurement) -> str:
-    """Return one measurement; bounds are rounded away from what they bound."""
-    text = f"at least {never_more(found.lower, 4)} ({100 * found.confidence:g} % confidence)"
-    text += f", claimed {never_less(found.claimed)}"
-    if found.power is not None:
-        least = f"{never_less(found.power, 4)} or more"
-        least = "no loss for certain" if math.isinf(found.power) else least
-        text += f"; would have detected {least}"
-    return text
 
 
 _PAGES = (".html", ".htm")
@@ -97,7 +86,7 @@ class _Audit(Output):
             rows["power"] = str(audit.would_have_found)
         rows |= {"claim": describe_promise(audit.claim.to_dict()), "subject": audit.subject}
         for measured in audit.measured:  # of several in one metric the decisive one comes first
-            rows.setdefault(f"measured {measured.metric}", _measured(measured))
+            rows.setdefault(f"measured {measured.metric}", str(measured))
         if audit.confidential:
             rows["confidential"] = "computed from raw judgments: not for publication"
         if self.out is not None:

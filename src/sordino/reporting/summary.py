@@ -24,7 +24,6 @@ from sordino.reporting.wording import (
     SIMULATED,
     WORDS,
     Json,
-    NumberRows,
     Rows,
     at_least,
     at_most,
@@ -53,16 +52,6 @@ _METHODS: Mapping[str, str] = WORDS["methods"]
 _AUTO: Mapping[str, str] = WORDS["chosen"]
 _NO_STANDARD_ERRORS: Mapping[str, str] = WORDS["no_standard_errors"]
 _KINDS: Mapping[str, str] = WORDS["pessimism"]
-_UNSURE: NumberRows = (
-    ("Radius", "radius", at_least, "{}: what the width of an answer is multiplied by."),
-    ("Coverage", "mean_uncertainty", plain, SAID["coverage"]),
-    (
-        "Largest shift",
-        "max_density_ratio",
-        at_least,
-        "No answer became more than {} times as likely as under the reference.",
-    ),
-)
 _ORIGINS: Mapping[str, str] = WORDS["origins"]
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
@@ -217,7 +206,7 @@ def _describe_confidence(policy: Json | None) -> dict[str, Any] | None:
         rows.append(["Confidence", told.format(factor=factor, share=share)])
     if effect := source.get("effect"):
         rows.append(["Effect", str(effect["said"])])
-    return {"heuristic": heuristic, "rows": rows + number_rows(_UNSURE, source, "pessimism")}
+    return {"heuristic": heuristic, "rows": rows + number_rows("unsure", source, "pessimism")}
 
 
 _AT_ONCE = 20  # names that one sentence lists

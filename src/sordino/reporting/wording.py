@@ -24,8 +24,6 @@ Json = Mapping[str, Any]
 """A part of a result or of a summary, as JSON holds it."""
 Rows = list[list[str]]
 """Names, each with its sentence."""
-NumberRows = Sequence[tuple[str, str, Callable[[float], str], str]]
-"""Name, key, form and sentence of numbers that a part may tell."""
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST_PLAIN = 6  # powers of ten beyond this one are written as such
@@ -100,13 +98,20 @@ def belief_percent(value: float) -> str:
     return "100%"
 
 
-def number_rows(table: NumberRows, source: Json, place: str) -> Rows:
-    """Return name and sentence of each number of a table that a source tells."""
+_FORMS: Mapping[str, Callable[[float], str]] = {
+    "at least": at_least,
+    "plain": plain,
+    "whole": whole,
+}
+
+
+def number_rows(kind: str, source: Json, place: str) -> Rows:
+    """Return name and sentence of each number of a kind that a source tells."""
     rows = []
-    for name, key, shown, sentence in table:
+    for name, key, form, said in WORDS["numbers"][kind]:
         value = real(f"{place}.{key}", source.get(key))
         if value is not None:
-            rows.append([name, sentence.format(shown(value))])
+            rows.append([name, SAID[said].format(_FORMS[form](value))])
     return rows
 
 
@@ -259,30 +264,6 @@ def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
 
 
 _SUMS_OF_BALLOTS: Mapping[str, str] = WORDS["sums_of_ballots"]
-_TILTED: Mapping[str, tuple[str, NumberRows]] = {
-    "objective-perturbation": (
-        "Weights that fit the records",
-        (
-            ("Noise", "standard_deviation", plain, SAID["weight_noise"]),
-            ("Bound", "bound", plain, "A record of a length above {} is shrunk to that length."),
-            ("Ridge", "ridge", plain, SAID["ridge"]),
-        ),
-    ),
-    "ranked-perturbation": (
-        "Weights under which the ballots are likely,",
-        (
-            ("Noise", "standard_deviation", plain, SAID["weight_noise"]),
-            (
-                "Bound",
-                "bound",
-                plain,
-                "Features of a candidate that are longer than {} are shrunk to it.",
-            ),
-            ("Candidates", "candidates", whole, "At most {} in one ballot: part of the promise."),
-            ("Ridge", "ridge", plain, SAID["ridge"]),
-        ),
-    ),
-}
 _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 
@@ -320,12 +301,9 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
         ]
     if result.get("noise") != "estimate":
         return None
-    if name in _TILTED:
-        what, numbers = _TILTED[name]
-        rows = [
-            ["What is released", f"{what} {SAID['moves']}"],
-            *number_rows(numbers, told, "mechanism"),
-        ]
+    if what := WORDS["tilted"].get(name):
+        rows = [["What is released", f"{what} {SAID['moves']}"]]
+        rows += number_rows(name, told, "mechanism")
         if told.get("second_moment"):
             moves = _moves("One record more or less", told.get("second_moment_mu")).strip()
             rows.append(["Second moment", f"Released too, for confidence sets. {moves}"])

@@ -33,17 +33,19 @@ def test_every_sentence_that_is_named_exists_and_is_reached():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in AUDITING.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     words = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    words |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
     named = {name for attack in ATTACKS.values() for name in attack}
     assert named <= words | {"title", "tries", "needs", "wrong", "odd", "clear"}
     missing = []
     for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            first = getattr(node.args[0], "value", None)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            first = getattr(node.args[0], "value", None) if node.args else None
             if node.func.attr == "judged" and isinstance(first, str):
                 told = [one.value for one in node.keywords if one.arg in {"wrong", "odd", "clear"}]
                 texts = [getattr(one, "value", None) for one in told]
                 missing += [(first, one) for one in texts if one not in ATTACKS[first]]
             if node.func.attr in {"refute", "warn"}:
-                missing += [(first, None)] if first not in ATTACKS["mechanism"] else []
+                named = {one.arg for one in node.keywords} - {"told"}
+                missing += [("mechanism", one) for one in named - ATTACKS["mechanism"].keys()]
     kept = [one for pair in missing for one in [pair[1] or pair[0]] if isinstance(one, str)]
     assert [one for one in kept if " " not in one and one not in ATTACKS] == []

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeGuard, get_args
@@ -85,18 +86,7 @@ _NEED_RAW = [
     if told["needs"].startswith(RAW) and name not in {"time", "join"}
 ]
 _OTHERS = ("seed", "position", "id-hash", "join", "repeats", "constant-truth", "manifest", "claim")
-_NO_MANIFEST = (
-    "There is no manifest, so nothing says what was promised, by which coin, and whether a seed is "
-    "published: give the manifest (--manifest), or ask for it whoever made the file."
-)
-_OTHERS_MANIFEST = (
-    "The manifest is of another file, so nothing says what was promised of this one: give its own "
-    "(--manifest)."
-)
-_NO_RAW = (
-    "Without the raw file nobody can count what was flipped, so no attack measures a loss: give it "
-    "(--raw), or ask for an audit whoever holds it."
-)
+_NO_RAW = ATTACKS["join"]["no_raw_file"]
 _PATTERNS = 3  # attacks that count flips in groups of rows, and measure ε by one of these
 
 
@@ -168,11 +158,11 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
             for (one, finding), tried in best
         ]
         findings = [*joined, *find_exact_count([found for _, found in strongest])]
-        lacking = "There is nothing to try it on."
-        for attack in _NEED_RAW:
-            if attack not in {each.attack for each in evidence}:
-                nobody = ATTACKS[attack]["needs"] != RAW and released.persons is None
-                findings.append(Finding.skipped(attack, "" if nobody else lacking))
+        played = {each.attack for each in evidence}
+        for attack in (name for name in _NEED_RAW if name not in played):
+            nobody = ATTACKS[attack]["needs"] != RAW and released.persons is None
+            why = "" if nobody else "There is nothing to try it on."
+            findings.append(Finding.skipped(attack, why))
         public = PublicKnowledge(released=released, covariates=covariates)
         refuting = [each for each, found in strongest if found.outcome == "refutes"]
         # However strong the other evidence is, a p-value of this size refutes (Holm).
@@ -182,7 +172,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
         lacks += _too_few(measured, sure)
     other_claims = find_other_claims(released, claim, path)
     if released.manifest is None or other_claims.details.get("another_file"):
-        lacks.insert(0, _NO_MANIFEST if released.manifest is None else _OTHERS_MANIFEST)
+        lacks.insert(0, ATTACKS["manifest"]["foreign" if released.manifest else "unknown_claim"])
     return Audit(
         kind="release",
         subject=path.name,
@@ -323,13 +313,8 @@ def _measured(
             right = int((labels == public.truth)[rows].sum())
             odds = public.log_odds(rows)
             bounds.append((recovery_bound(right, int(rows.sum()), odds, confidence), "seed"))
-    claimed = released.epsilon
-    found = [
-        Measurement(
-            metric="epsilon", claimed=claimed, lower=lower, confidence=_CONFIDENCE, attack=attack
-        )
-        for lower, attack in bounds
-    ]
+    of_any = partial(Measurement, metric="epsilon", claimed=released.epsilon)
+    found = [of_any(lower=low, confidence=_CONFIDENCE, attack=attack) for low, attack in bounds]
     flips = measure_flips(released, confidence, level=level)
     if flips is not None:
         found.append(replace(flips, confidence=_CONFIDENCE))
@@ -353,10 +338,9 @@ def _constant_truth(released: Released, orders: Iterable[Channel]) -> Finding:
         low, high = clopper_pearson(most, n, (1 + _CONFIDENCE) / 2)
         if low <= kept <= high and 2 * at_least(most, n, 0.5) < _SUSPICIOUS:
             names.append(name)
-    names = list(dict.fromkeys(names))
-    details = {"orders": names} if names else {}
-    which = ", ".join(names)
-    return Finding.judged("constant-truth", odd=bool(names), details=details, which=which)
+    found = {"orders": list(dict.fromkeys(names))} if names else {}
+    which = ", ".join(dict.fromkeys(names))
+    return Finding.judged("constant-truth", odd=bool(names), details=found, which=which)
 
 
 def _content(released: Released) -> Finding:
@@ -543,7 +527,7 @@ _FEWEST_TO_COMPARE = 20
 def find_manifest_leaks(released: Released) -> Finding:
     """Return what the manifest tells beside what a claim needs, by the names of its keys."""
     if released.manifest is None:
-        return Finding.skipped("manifest", "There is no manifest.")
+        return Finding.skipped("manifest", "absent")
     found: defaultdict[str, list[str]] = defaultdict(list)
     for key, value in islice(_entries(released.manifest), 2000):
         for what, pattern in _TELLING.items():
@@ -583,9 +567,7 @@ def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Findi
     """Return whether the manifest states another claim than the one that is tested."""
     has = released.manifest
     if has is None:
-        return Finding.skipped(
-            "claim", "There is no manifest, so the claim is only what was given."
-        )
+        return Finding.skipped("claim", "only_given")
     states: dict[str, object] = {}
     notes = []
     for name in EPSILONS:
@@ -624,8 +606,7 @@ def find_neighbors(released: Released, path: Path) -> Finding:
     # Of at most 200 names in the folder, the first MiB of each table or JSON Lines file is looked
     # at, and nothing is written.
     if released.releases is not None:
-        summary = "All files of the folder were read as released ones."
-        return Finding.skipped("surroundings", summary)
+        return Finding.skipped("surroundings", "all_read")
     ours: defaultdict[bytes, set[int]] = defaultdict(set)
     for key, answer in zip(released.keys, _canonical_answers(released).tolist(), strict=True):
         ours[key].add(answer)
@@ -706,10 +687,6 @@ def _head_rows(path: Path) -> Iterator[Mapping[str, object]]:
 
 
 _WRITTEN_DOWN = 1e-9  # relative, of numbers that were written down
-_NOT_CALLED = (
-    "How large a loss would have been found is not known for choices, so none is called not "
-    "refuted: audit the die itself (sordino.audit of a KaryRandomizedResponse)."
-)
 
 
 def _audit_choices(
@@ -764,7 +741,7 @@ def _audit_choices(
         measured=measured,
         level=level,
         confidential=raw is not None,
-        lacks=(*([] if raw else [_NO_RAW]), _NOT_CALLED),
+        lacks=(*([] if raw else [_NO_RAW]), ATTACKS["flip-rate"]["of_a_die"]),
     )
 
 

@@ -62,12 +62,11 @@ _LABELS, _GAUSSIAN, _RANKED = "label-gaussian", "gaussian", "ranked-perturbation
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 _CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
+_UNUSED = 1 + 1e-3  # what a calibration may leave unused of a loss
 _OF_NOISE = 0.01  # of what one vote moves a sum in its own noise, which rounding moves, too
 _NUMBER_SLACK = 1e-6  # of rounding, where one machine made a worth and another makes it again
 
-_FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
-_HIDES_NO_RECORD = "Noise on labels or rankings hides no record."
-_OTHER = "Another mechanism is described than the one that was paid for."
+_SAID: Final[Mapping[str, str]] = ATTACKS[_ATTACK]  # the sentences of what may differ, by name
 
 
 @dataclass
@@ -77,13 +76,13 @@ class _Differences:
     wrong: list[str] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
 
-    def refute(self, text: str, *, when: bool = True, told: str = "") -> None:
-        """Take note of what promises more than was paid for, in a sentence or by its name."""
-        self.wrong += [ATTACKS[_ATTACK].get(text, text).replace("{told}", told)] if when else []
+    def refute(self, told: str = "", **wrong: object) -> None:
+        """Take note of what promises more than was paid for, by the names of sentences."""
+        self.wrong += [_SAID[name].replace("{told}", told) for name, so in wrong.items() if so]
 
-    def warn(self, text: str, *, when: bool = True) -> None:
+    def warn(self, **odd: object) -> None:
         """Take note of what differs without promising more."""
-        self.odd += [ATTACKS[_ATTACK].get(text, text)] if when else []
+        self.odd += [_SAID[name] for name, so in odd.items() if so]
 
     def finding(self, *, details: Mapping[str, object], clear: str | bool = True) -> Finding:
         """Return all of it in words; what only differs is not worth a word beside what refutes."""
@@ -103,24 +102,20 @@ def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]
     found, flips, loss = _Differences(), stated.flips, stated.loss
     sizes = {getattr(event, "categories", 2) for event in events}  # of a die, how many choices
     named = stated.name == _DIE or (stated.name == _COIN and sizes <= {2})
-    found.refute(_OTHER, when=stated.place != _COIN_NOISE or not named)
+    found.refute(other_mechanism=stated.place != _COIN_NOISE or not named)
     others = max(sizes, default=stated.categories) - 1
     arrived = [paid.epsilon] if paid.unit == "label" else []
     exact = [flip_probability(each, others + 1) for each in losses]
     if loss is not None:
-        less = loss < max(losses or arrived, default=0.0) * (1 - _SLACK)
-        found.refute("A smaller loss of one label is described than was paid for.", when=less)
+        found.refute(smaller_label=loss < max(losses or arrived, default=0.0) * (1 - _SLACK))
         # Entries that no person ids link may add up for one label, which the result then says.
-        other = bool(losses) and not any(math.isclose(loss, one) for one in [*losses, *arrived])
-        found.warn("A larger loss of one label is described than was paid for.", when=other)
+        known = any(math.isclose(loss, one) for one in [*losses, *arrived])
+        found.warn(larger_label=losses and not known)
         # Source: Warner 1965: at least 1/(1 + e^ε) of the labels; coins are rounded up from it.
         odds = others * math.exp(-loss)
-        few = flips < odds / (1 + odds) * (1 - _SLACK)
-        found.refute("few_flips", when=few)
-    more = any(flips > one * (1 + _SLACK) for one in exact)
-    found.refute("more_flips", when=more)
-    other = bool(exact) and not any(math.isclose(flips, one) for one in exact)
-    found.warn("fewer_flips", when=other)
+        found.refute(few_flips=flips < odds / (1 + odds) * (1 - _SLACK))
+    found.refute(more_flips=any(flips > one * (1 + _SLACK) for one in exact))
+    found.warn(fewer_flips=exact and not any(math.isclose(flips, one) for one in exact))
     return found.finding(details={"paid_epsilon_per_label": sorted(set(losses))})
 
 
@@ -156,14 +151,11 @@ class _StatedGaussian:
     def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> _Differences:
         # The loss that the noise is shown to keep at the stated δ.
         least = accounting.composed_epsilon([(paid, 1)], neighbors=relation, delta=self.delta)
-        louder, quieter = self.mu < paid.mu * (1 - _SLACK), self.mu > paid.mu * (1 + _SLACK)
-        smaller = self.epsilon < least * (1 - _SLACK)
-        larger = self.epsilon > least * (1 + 1e-3)  # what a calibration may leave unused
         found = _Differences()
-        found.refute("louder", when=louder)
-        found.refute("loss_below_noise", when=smaller)
-        found.warn("Less noise is described than was paid for.", when=quieter)
-        found.warn("loss_above_noise", when=larger)
+        found.refute(louder=self.mu < paid.mu * (1 - _SLACK))
+        found.refute(loss_below_noise=self.epsilon < least * (1 - _SLACK))
+        found.warn(quieter=self.mu > paid.mu * (1 + _SLACK))
+        found.warn(loss_above_noise=self.epsilon > least * _UNUSED)
         return found
 
 
@@ -202,26 +194,22 @@ class _StatedObjective:
     ) -> _Differences:
         """Return what differs from what was paid for, and from the reward that was made of it."""
         found = _Differences()
-        less = self.epsilon < paid.epsilon * (1 - _SLACK) or self.delta < paid.delta * (1 - _SLACK)
-        found.refute("A smaller loss is described than was paid for.", when=less)
-        more = self.epsilon > paid.epsilon * (1 + _SLACK) or self.delta > paid.delta * (1 + _SLACK)
-        found.warn("A larger loss is described than was paid for.", when=more)
-        other = not math.isclose(self.ridge, reward.ridge, rel_tol=_SLACK)
-        found.refute("Another ridge is described than that of the reward.", when=other)
+        sizes = (self.epsilon, paid.epsilon), (self.delta, paid.delta)
+        found.refute(smaller_loss=any(told < size * (1 - _SLACK) for told, size in sizes))
+        found.warn(larger_loss=any(told > size * (1 + _SLACK) for told, size in sizes))
+        found.refute(other_ridge=not math.isclose(self.ridge, reward.ridge, rel_tol=_SLACK))
         if self.moment is not None:
             held, (stated, mu) = reward.moment, self.moment
-            if stated != (held is not None) or (mu > 0 and not stated):
-                found.refute("The reward holds another second moment than is described.")
-            elif held is not None:
-                more = mu < held.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK)
-                found.refute("louder_moment", when=more)
-                other = not math.isclose(self.bound, held.mechanism.bound, rel_tol=_SLACK)
-                found.refute("other_bound", when=other)
+            other = stated != (held is not None) or (mu > 0 and not stated)
+            found.refute(other_moment=other)
+            if held is not None and not other:
+                made = held.mechanism
+                found.refute(louder_moment=mu < made.mu(REPLACE_SPECIAL) * (1 - _SLACK))
+                found.refute(other_bound=not math.isclose(self.bound, made.bound, rel_tol=_SLACK))
         if self.sizes is not None:
             candidates, dimension = self.sizes
-            found.refute("other_features", when=dimension != len(reward.weights))
-            few = reward.items is not None and candidates < len(reward.items)
-            found.refute("few_candidates", when=few)
+            found.refute(other_features=dimension != len(reward.weights))
+            found.refute(few_candidates=candidates < len(reward.items or ()))
         # The noise that keeps what was paid for with these settings; none suffices with some.
         needed, given = math.inf, {"delta": paid.delta, "neighbors": relation, "ridge": self.ridge}
         kind: Callable[..., ObjectivePerturbation | RankingObjectivePerturbation]
@@ -232,10 +220,8 @@ class _StatedObjective:
             given |= {"candidates": self.sizes[0], "dimension": self.sizes[1]}
         with suppress(UsageError):
             needed = kind(paid.epsilon, bound=self.bound, **given).standard_deviation
-        less = self.standard_deviation < needed * (1 - _CALIBRATED)
-        found.refute("Less noise is described than what was paid for needs.", when=less)
-        more = self.standard_deviation > needed * (1 + _CALIBRATED)
-        found.refute("louder", when=more)
+        found.refute(too_quiet=self.standard_deviation < needed * (1 - _CALIBRATED))
+        found.refute(louder=self.standard_deviation > needed * (1 + _CALIBRATED))
         return found
 
 
@@ -331,20 +317,20 @@ class _StatedNumbers:
     def _compare_items(self, found: _Differences, reward: RewardModel) -> None:
         """Take note of what the reward does not say of its items, and of what is left unsaid."""
         known: list[Worth] = [] if reward.items is None else reward.worths()
-        other = self.count not in (None, len(known))
-        found.refute("Another number of items is told than the reward has.", when=other)
+        found.refute(other_count=self.count not in (None, len(known)))
         if self.worths is not None:
             # Equal worths may change places.
             of_name = {name: numbers for name, *numbers in known}
             told = self.worths
             if sorted(name for name, *_ in told) != sorted(of_name):
-                found.refute("Other items are told than those of the reward.")
+                found.refute(other_items=True)
             elif not all(_alike(numbers[0], of_name[name][0]) for name, *numbers in told):
-                found.refute("Another worth of an item is told than in the reward.")
+                found.refute(other_worth=True)
             elif not _descending([worth for _, worth, *_ in told if worth is not None]):
-                found.refute("Another order of the items is told than in the reward.")
-            elif not all(_alike(ends, of_name[name][1:]) for name, _, *ends in told):
-                found.refute("Another interval of an item is told than the reward gives.")
+                found.refute(other_order=True)
+            else:
+                ends_differ = not all(_alike(ends, of_name[name][1:]) for name, _, *ends in told)
+                found.refute(other_interval=ends_differ)
         if self.choices is not None:
             # Every chance is that of the reference, all alike, tilted by the worth. Of items
             # without data the weight is 0, as is the mean of the others.
@@ -354,9 +340,8 @@ class _StatedNumbers:
             if self.temperature is not None and follows:
                 tilts = [worths[name] / self.temperature for name in chances]
                 follows = _alike([*chances.values()], softmax(tilts).tolist())
-            found.refute("other_choices", when=not (follows and _descending([*chances.values()])))
-        unsaid = self.worths is None and reward.items is not None
-        found.warn("The items of the reward are not told.", when=unsaid)
+            found.refute(other_choices=not (follows and _descending([*chances.values()])))
+        found.warn(untold_items=self.worths is None and reward.items is not None)
 
     def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> _Differences:
         """Return what a curator could not state without a release that is on no ledger."""
@@ -365,16 +350,15 @@ class _StatedNumbers:
         found = _Differences()
         records = paid.hides_texts
         dear = _NEVER | (set() if bought else _BOUGHT | (_LIKELIHOOD if records else set()))
-        told = self.present & dear
-        found.refute(f"Nothing on the ledger paid for {_names(told)}.", when=bool(told))
+        found.refute(_names(self.present & dear), unpaid_number=self.present & dear)
         texts = set(self.present & _OF_TEXTS | self.private_texts)
         texts |= set() if reward.standard_errors is None else {(_REWARD, "standard_errors")}
         texts |= set() if reward.worth_intervals is None else {(_REWARD, "worth_intervals")}
         texts |= {(_REWARD, "unoffered")} if reward.unoffered else set()
-        found.refute("private_texts", when=records and bool(texts), told=_names(texts))
+        found.refute(_names(texts), private_texts=records and texts)
         counts = self.present & _COUNTS | (set() if reward.pairs is None else {(_REWARD, "pairs")})
         if paid.neighbors == ADD_OR_REMOVE_ONE and counts:
-            found.refute("private_count", told=_names(counts))
+            found.refute(_names(counts), private_count=True)
         self._compare_items(found, reward)
         return found
 
@@ -476,14 +460,14 @@ def check_board(
         came = [json.loads(row.payload)["promise"] for row in behind if row.kind == "receive"]
         newest_paid = replace(paid, epsilon=came[0]["epsilon"]) if len(came) == 1 else paid
         coin = _check_coin(stated, newest_paid, behind)
-        found.refute(coin.summary, when=coin.outcome == "refutes")
+        found.wrong += [coin.summary] if coin.outcome == "refutes" else []
         k, first = stated.categories, stated.name == _DIE
         widening = 1 / (1 - stated.flips * k / (k - 1)) ** 2
         held = board.releases[-1].votes.values()
         same = all(math.isclose(one.inflation, widening) for one in held)
         sets = [one.ballots.members.sum(axis=1) for one in held if one.first and one.ballots]
         same &= all(one.first == first for one in held) and all((each == k).all() for each in sets)
-        found.refute(_OTHER, when=not same)
+        found.refute(other_mechanism=not same)
     elif len(events) == len(mus) > 0 and (len(mus) == 1 or board.updates):
         bought = {row.release_id: event_of(row) for row in rows if row.kind == "reserve"}
 
@@ -495,18 +479,17 @@ def check_board(
         # Of planned updates all have the noise of the first, in which nobody came back: later on
         # who comes back pays more than that, and old votes less.
         event = GaussianEvent(paid_for(board.releases[0 if board.updates else -1]))
-        votes, found = board.releases[-1].votes, _Differences([_OTHER])
+        votes, found = board.releases[-1].votes, _Differences([_SAID["other_mechanism"]])
         if isinstance(stated.noise, _StatedGaussian) and stated.place == _CURATOR_NOISE:
             found = stated.noise.compared(event, paid.neighbors)
         if len(votes) == 1 and paid.unit == "label" and not board.updates:
             moved = max(map(_moved, votes.values()))
-            found.refute("other_sum", when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
+            found.refute(other_sum=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
         for one in board.releases:  # one vote is hidden at least as far as was paid for
             most = (event.mu if board.updates else paid_for(one)) * (1 + _OF_NOISE)
-            louder = any(_moved(votes) > most for votes in one.votes.values())
-            found.refute("other_sum", when=louder)
+            found.refute(other_sum=any(_moved(votes) > most for votes in one.votes.values()))
         unpaid = board.updates and not _all_paid(board, paid.unit, rows, rosters)
-        found.refute("unpaid_votes", when=bool(unpaid))
+        found.refute(unpaid_votes=unpaid)
     else:
         return Finding.skipped(_ATTACK, "The entries are of a kind that no board is made of.")
     every = [votes for one in board.releases for votes in one.votes.values()]
@@ -515,10 +498,10 @@ def check_board(
     ballots = [one for one in every if records or (one.ballots and not (choices and one.first))]
     known = any(votes.count_variance == 0 for votes in ballots)
     complete = not records and "named-offered" in paid.caveats
-    found.refute("private_meetings", when=known and not complete)
+    found.refute(private_meetings=known and not complete)
     told = stated.numbers.present & (_COUNTS if paid.neighbors == ADD_OR_REMOVE_ONE else set())
-    found.refute("private_count", when=bool(told), told=_names(told))
-    found.refute("other_board", when=not _alike(stated.board, finite(board.told)))
+    found.refute(_names(told), private_count=told)
+    found.refute(other_board=not _alike(stated.board, finite(board.told)))
     return found.finding(
         clear="board",
         details={"paid": [json.loads(row.parameters) for row in rows if row.kind == "reserve"]},
@@ -609,13 +592,13 @@ def check_policy(
     scopes = state.slots.scopes(state.run)
     spends = {row.release_id: row for row in ledger.spends if row.scope in scopes}
     drawn = {row.release_id: row.payload for row in ledger.rows if row.kind == "commit"}
-    found.refute("unnamed_batch", when=set(spends) != {*trained.release_ids})
-    found.refute("Updates are missing, or too many.", when=len(state.steps) != len(scopes))
+    found.refute(unnamed_batch=set(spends) != {*trained.release_ids})
+    found.refute(other_updates=len(state.steps) != len(scopes))
     for (name, made), scope in zip(state.steps, scopes, strict=False):
         entry, seal = spends.get(name), json.loads(drawn.get(name, '{"artifact": ""}'))
         paid_for = entry is not None and entry.scope == scope and seal["artifact"] == made.digest
-        found.refute("An update is not what the entry of its batch paid for.", when=not paid_for)
-    found.refute("other_policy", when=not _alike(told, finite(trained.told)))
+        found.refute(unpaid_update=not paid_for)
+    found.refute(other_policy=not _alike(told, finite(trained.told)))
     least = max(
         accounting.composed_epsilon(
             [(event_of(row), row.count)], neighbors=paid.neighbors, delta=paid.delta
@@ -625,11 +608,11 @@ def check_policy(
     mechanism = result["mechanism"]
     smaller = float_from_json(mechanism["epsilon"]) < least * (1 - _SLACK)
     smaller |= mechanism["delta"] < paid.delta * (1 - _SLACK)
-    found.refute("A smaller loss of one batch is described than was paid for.", when=smaller)
+    found.refute(smaller_batch=smaller)
     named = (mechanism["name"], mechanism["oracle"] is None)
     kinds = state.settings["update"], state.settings["update"] == "pg"
-    found.refute(_OTHER, when=named != kinds)
-    found.refute("told_truth", when=told["recorded"] and _says(result["truth"]))
+    found.refute(other_mechanism=named != kinds)
+    found.refute(told_truth=told["recorded"] and _says(result["truth"]))
     details = {"batches": len(scopes), "paid_epsilon_per_batch": least}
     return found.finding(clear="policy", details=details)
 
@@ -645,25 +628,16 @@ def check_mechanism(
     rows = tuple(rows)
     spends = [row for row in rows if row.kind == "reserve"]
     if all(isinstance(event_of(row), RandomizedResponseEvent) for row in spends):
-        coin = _check_coin(stated, paid, rows)
-        scores = reward.statistic
-        if not _alike(
-            stated.result.get("class"), finite(describe_class(reward, stated.confidence))
-        ):
-            other = "What is told of the class does not follow from the reward."
-            coin = replace(coin, outcome="refutes", summary=other)
-        elif (
-            reward.method == CLASS and scores is not None and reward.weights @ scores < scores.max()
-        ):
-            other = "The candidate that is chosen is not the likeliest."
-            coin = replace(coin, outcome="refutes", summary=other)
-        elif (told := stated.result.get("online")) and (
-            not _follows_rounds(told, spends, reward)
-            or (told["world"] is None and _says(stated.result.get("truth")))  # of people
-        ):
-            other = "What is told of the rounds is not what was paid for and learned."
-            coin = replace(coin, outcome="refutes", summary=other)
-        return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
+        found, scores, result = _Differences(), reward.statistic, stated.result
+        among, told = finite(describe_class(reward, stated.confidence)), result.get("online")
+        found.refute(other_class=not _alike(result.get("class"), among))
+        if reward.method == CLASS and scores is not None:
+            found.refute(unlikely=reward.weights @ scores < scores.max())
+        of_people = told and told["world"] is None and _says(result.get("truth"))
+        other = told and (of_people or not _follows_rounds(told, spends, reward))
+        found.refute(other_rounds=other, free_metrics=stated.metrics is not None)
+        summary, coin = " ".join(found.wrong), _check_coin(stated, paid, rows)
+        return replace(coin, outcome="refutes", summary=summary) if summary else coin
     # The entry behind the reward is the one that gave its artifact; all others are for metrics.
     commits = (row for row in rows if row.kind == "commit")
     drawn = {
@@ -711,41 +685,36 @@ def _noise_differences(
 ) -> _Differences:
     """Return what differs from the entry behind the reward."""
     noise, event = stated.noise, event_of(entry)
-    if noise is None or noise.name != reward.method or stated.place != _CURATOR_NOISE:
-        return _Differences([_OTHER])
-    if isinstance(noise, _StatedGaussian) and isinstance(event, GaussianEvent):
-        found = noise.compared(event, terms.neighbors)
+    found, records = _Differences(), terms.unit == "record"
+    alike = noise is not None and noise.name == reward.method and stated.place == _CURATOR_NOISE
+    if alike and isinstance(noise, _StatedGaussian) and isinstance(event, GaussianEvent):
+        found.refute(hides_no_record=records)
+        more = noise.compared(event, terms.neighbors)
         cap = (json.loads(entry.payload).get("details") or {}).get("cap")
-        found.warn("other_cap", when=noise.records_per_person != cap)
-        if terms.unit == "record":
-            found.wrong.insert(0, _HIDES_NO_RECORD)
-        return found
-    if not isinstance(noise, _StatedGaussian) and isinstance(event, ApproximateEvent):
-        found = noise.compared(event, terms.neighbors, reward=reward)
-        if terms.unit != "record":
-            other = f"A tilted objective hides records, and the promise is about a {terms.unit}."
-            found.wrong.insert(0, other)
-        return found
-    return _Differences([_OTHER])
+        more.warn(other_cap=noise.records_per_person != cap)
+    elif alike and isinstance(noise, _StatedObjective) and isinstance(event, ApproximateEvent):
+        found.refute(terms.unit, hides_records=not records)
+        more = noise.compared(event, terms.neighbors, reward=reward)
+    else:
+        more = _Differences([_SAID["other_mechanism"]])
+    return _Differences(found.wrong + more.wrong, more.odd)
 
 
 def _metrics_differences(
     told: _StatedGaussian | None, terms: Guarantee, others: list[Row]
 ) -> _Differences:
     """Return what differs from the entries that paid for metrics."""
-    if told is None:
-        unsaid = "An entry paid for something that is not described."
-        return _Differences(odd=[unsaid] if others else [])
-    if not others:
-        return _Differences([_FREE])
-    event = together(others)
+    found, event = _Differences(), together(others)
+    found.warn(undescribed=told is None and others)
+    found.refute(free_metrics=told is not None and not others)
+    if told is None or not others:
+        return found
     if event is None or told.name not in {_LABELS, _GAUSSIAN}:
-        other = "Metrics are said to be bought by another mechanism than was paid for."
-        return _Differences([other])
-    found = told.compared(event, terms.neighbors)
-    hides = [_HIDES_NO_RECORD] if terms.unit == "record" and told.name == _LABELS else []
-    wrong = [*hides, *(f"Metrics: {text}" for text in found.wrong)]
-    return _Differences(wrong, [f"Metrics: {text}" for text in found.odd])
+        return _Differences([_SAID["other_metrics"]])
+    found.refute(hides_no_record=terms.unit == "record" and told.name == _LABELS)
+    more = told.compared(event, terms.neighbors)
+    wrong, odd = ([f"Metrics: {text}" for text in texts] for texts in (more.wrong, more.odd))
+    return _Differences(found.wrong + wrong, odd)
 
 
 def check_plan(
@@ -753,8 +722,7 @@ def check_plan(
 ) -> Finding:
     """Return what was found of a reward, refuted too if a plan is not worth what is told of it."""
     if told is None:
-        other = "A plan lies beside a result that tells of none."
-        return replace(found, outcome="refutes", summary=other)
+        return replace(found, outcome="refutes", summary=_SAID["untold_plan"])
     # The policy is walked through its world once more, and held against the worst reward; which
     # policy is best is not asked again: the reward that bounds all others is checked, and does it.
     tables, known = plan["world"], confidence_ellipsoid_of(reward)
@@ -781,11 +749,10 @@ def check_plan(
     sized = (told["states"], told["actions"], told["horizon"])
     same &= sized == (world.states, world.actions, world.horizon)
     same &= told["vacuous"] == (told["value"] <= told["wanted_gap"]) and told["ball"] == reward.ball
-    other = "What is told of the plan does not follow from its policy, its world and the reward."
     if same and inside:
         return found
     told_before = f"{found.summary} " if found.outcome == "refutes" else ""
-    return replace(found, outcome="refutes", summary=told_before + other)
+    return replace(found, outcome="refutes", summary=told_before + _SAID["other_plan"])
 
 
 def check_training(stated: object, paid: Guarantee, entries: Iterable[Row]) -> Finding:
@@ -793,12 +760,12 @@ def check_training(stated: object, paid: Guarantee, entries: Iterable[Row]) -> F
     # Whoever trained on randomized answers, or a reward, describes none. A run that was killed paid
     # for some steps twice, and one that goes on has not paid for all, so nobody counts steps.
     if stated is None:
-        return Finding.judged(_ATTACK, clear="No noise of gradients is described.")
+        return Finding.judged(_ATTACK, clear="no_gradients")
     events, found = [event_of(row) for row in entries if row.kind == "reserve"], _Differences()
     told = stated if isinstance(stated, Mapping) else {}
     noise, chance = told.get("noise_multiplier"), told.get("sampling_probability", 1.0)
     if not (isinstance(noise, float) and isinstance(chance, float | int)):
-        return Finding.judged(_ATTACK, wrong="The noise that is described is no number.")
+        return Finding.judged(_ATTACK, wrong="no_number")
     moved = 2 if paid.neighbors == REPLACE_ONE else 1  # in C, by one change
     for event in events:
         least, drawn = math.inf, 1.0
@@ -806,7 +773,6 @@ def check_training(stated: object, paid: Guarantee, entries: Iterable[Row]) -> F
             least, drawn = event.noise_multiplier, event.sampling_probability
         elif isinstance(event, GaussianEvent):
             least = moved / event.mu
-        found.refute(_OTHER, when=math.isinf(least))
-        found.refute("louder", when=noise > least * (1 + _NUMBER_SLACK))
-        found.refute("smaller_chance", when=chance < drawn * (1 - _SLACK))
+        louder, smaller = noise > least * (1 + _NUMBER_SLACK), chance < drawn * (1 - _SLACK)
+        found.refute(other_mechanism=math.isinf(least), louder=louder, smaller_chance=smaller)
     return found.finding(clear="gradients", details={"entries": len(events)})

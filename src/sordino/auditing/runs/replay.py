@@ -25,7 +25,7 @@ from sordino.algorithms.planning import PLAN, PLAN_FORMAT, PLAN_VERSION
 from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
 from sordino.algorithms.policy_optimization import POLICY, TrainedPolicy
 from sordino.algorithms.policy_optimization import VERSION as POLICY_VERSION
-from sordino.auditing.findings import Audit, Finding
+from sordino.auditing.findings import ATTACKS, Audit, Finding
 from sordino.certificates import (
     CERTIFICATE_FORMAT,
     CERTIFICATE_VERSION,
@@ -277,12 +277,6 @@ class _StoredCheckpoint:
             changed=tuple(changed),
         )
 
-    @property
-    def speaks_for_less(self) -> bool:
-        """Return whether the weights themselves say that they were trained on more."""
-        marks = () if self.marked is None else (self.marked,)
-        return self.reward.with_those_of(*marks).sources != self.reward.sources
-
 
 def read_result(folder: Path) -> dict[str, Any]:
     """Return what ``result.json`` of an earlier run holds."""
@@ -465,19 +459,6 @@ def _is_raw(path: Path) -> bool:
     return bool(_KEY.search(head)) or not columns.isdisjoint(_RAW)
 
 
-_UNSUPPORTED = "Without a ledger that can be trusted there is nothing to check this against."
-_NO_LEDGER = (
-    "There is no ledger {name} here, so nothing can be compared with what was paid for. If it lies "
-    "elsewhere, say where: ledger=... (--ledger)."
-)
-_OTHER_LEDGER = (
-    "The {name} that was found is not this run's ledger: it holds neither the head nor an entry "
-    "that the run names. Say where the run's own ledger is: ledger=... (--ledger)."
-)
-_UNPAID = "Nothing on the ledger is known to have paid, so there is nothing to check this against."
-_UNCERTIFIED = (
-    f"There is no {CERTIFICATE_FILE} that would say how the ledger was: sordino report writes it."
-)
 _OF_PAYMENT = ("totals", "claim", "caveats", "mechanism")
 
 
@@ -508,13 +489,14 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     except LedgerDamaged as error:
         findings += [
             Finding.judged("chain", wrong=True, details={"problem": str(error)}),
-            *(Finding.skipped(name, _UNSUPPORTED) for name in lost),
+            *(Finding.skipped(name, ATTACKS["chain"]["unsupported"]) for name in lost),
         ]
     else:
         # An earlier run may have left a ledger in the folder of a run that spent elsewhere: it says
         # nothing about this one.
         if case is None or (ledger is None and case.is_of_another_run):
-            lacks = ((_NO_LEDGER if case is None else _OTHER_LEDGER).format(name=path.name),)
+            said = ATTACKS["chain"]["absent" if case is None else "of_another_run"]
+            lacks = (said.format(name=path.name),)
             findings += map(Finding.skipped, ("chain", *lost))
         else:
             findings = list(_supported(case))
@@ -576,7 +558,7 @@ def _supported(case: _Case) -> Iterator[Finding]:
     run, certificate, rows = case.run, case.run.certificate, case.ledger.rows
     yield Finding.judged("chain", rows=len(rows))
     if certificate is None:
-        yield Finding.skipped("head", _UNCERTIFIED)
+        yield Finding.skipped("head", "uncertified")
     else:
         yield _check_head(case, certificate)
     yield _check_digests(run)
@@ -585,17 +567,19 @@ def _supported(case: _Case) -> Iterator[Finding]:
     entries = [case.problem] if case.paid is None else []
     if certificate is not None and set(certificate.release_ids) != named:
         entries.append(f"The certificate and {run.file} name different entries.")
-    if isinstance(run, _StoredCheckpoint) and run.speaks_for_less:
-        entries.append(f"{_CONFIG} speaks of more releases than {PROMISE_FILE}.")
+    if isinstance(run, _StoredCheckpoint):  # the weights themselves may say it
+        marks = () if run.marked is None else (run.marked,)
+        more = run.reward.with_those_of(*marks).sources != run.reward.sources
+        entries += [f"{_CONFIG} speaks of more releases than {PROMISE_FILE}."] if more else []
     draws = Counter(row.release_id for row in rows if row.kind == "commit")
     if any(draws[name] > 1 for name in named):
         entries.append("An entry that paid for one draw was used for several.")
     yield Finding.judged("entries", wrong=" ".join(entries))
     if case.paid is None:
-        yield from (Finding.skipped(name, _UNPAID) for name in _OF_PAYMENT)
+        yield from (Finding.skipped(name, ATTACKS["entries"]["unpaid"]) for name in _OF_PAYMENT)
     else:
         if certificate is None:
-            yield Finding.skipped("totals", _UNCERTIFIED)
+            yield Finding.skipped("totals", ATTACKS["head"]["uncertified"])
         else:
             yield _check_totals(case, certificate, case.paid)
         yield from _check_promises(run, case.paid)

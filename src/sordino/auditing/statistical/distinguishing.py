@@ -679,7 +679,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
 def _judged(answers: list[_Answer], game: _Game, scores: _Scores) -> Finding:
     ranks = get_args(Outcome)
     decisive = min(answers, key=lambda answer: ranks.index(answer.outcome))
-    shown, outcome = decisive.shown, decisive.outcome
+    shown, said = decisive.shown, decisive.said
     limits = ""  # what a game that refutes nothing would have missed
     if shown.power is not None and math.isfinite(shown.power):
         limits = (
@@ -688,15 +688,6 @@ def _judged(answers: list[_Answer], game: _Game, scores: _Scores) -> Finding:
         )
     if scores.one_direction:
         limits += " Only one direction of the outputs was looked at: pass score=... for another."
-    trials = f"{game.trials} trials a side"
-    summary = f"{trials} show that {decisive.said}.{limits}"
-    if outcome == "refutes":
-        summary = f"Two neighboring inputs are told apart as is not allowed: {decisive.said}."
-    elif outcome == "warning":
-        summary = (
-            f"{decisive.said[:1].upper()}{decisive.said[1:]}, but not at the "
-            f"{100 * decisive.sure:.6g} % that a verdict needs: run more than {trials}.{limits}"
-        )
     metrics = {
         shown.metric: {
             "event": cut.to_dict(),
@@ -705,10 +696,14 @@ def _judged(answers: list[_Answer], game: _Game, scores: _Scores) -> Finding:
         }
         for cut, shown, lower, _ in answers
     }
-    return Finding(
-        attack=_ATTACK,
-        outcome=outcome,
-        summary=summary,
+    return Finding.judged(
+        _ATTACK,
+        wrong=decisive.outcome == "refutes",
+        odd=decisive.outcome == "warning",
+        said=said,
+        begins=said[:1].upper() + said[1:],
+        sure=100 * decisive.sure,
+        limits=limits,
         details={
             "trials": game.trials,
             "selection_share": SELECTION_SHARE,
