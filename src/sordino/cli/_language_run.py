@@ -376,13 +376,14 @@ class _Training(Run):
             (self.settings.out / _LAST).unlink(missing_ok=True)
             yield
 
-    def told(self, promise: Guarantee, spend: float) -> dict[str, Any]:
-        """Return what a checkpoint promises and what it cost, after what that amounts to."""
-        terms = describe_guarantee_and_caveats(promise)
-        return {"verdict": judge(terms), **terms, "spend": spend}
-
     def promise_rows(self, told: dict[str, Any], spent: str) -> dict[str, str]:
         return {"written": self.settings.out.name, **promise_rows(told), "spent": spent}
+
+
+def told_of(promise: Guarantee, spend: float) -> dict[str, Any]:
+    """Return what a checkpoint promises and what it cost, after what that amounts to."""
+    terms = describe_guarantee_and_caveats(promise)
+    return {"verdict": judge(terms), **terms, "spend": spend}
 
 
 def _head(ledger: Ledger) -> dict[str, Any]:
@@ -483,7 +484,7 @@ class _OnAnswers(_Training):
         counts = {"pairs": len(pairs), "dropped": pairs.dropped}
         if isinstance(pairs, PrivatePairs):
             own = language_module("models.promises").CheckpointPromise.of(pairs, kind="policy")
-            return counts | self.told(_with_start(own, settings.model), 0.0)
+            return counts | told_of(_with_start(own, settings.model), 0.0)
         if settings.non_private:
             mechanism = NonPrivate()
             promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
@@ -496,7 +497,7 @@ class _OnAnswers(_Training):
             chunks = find_chunks(settings.source, **settings.reading)
             planned = plan_chunks(chunks, randomization, engine=InProcess())
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
-        return planned | self.told(_with_start(promise, settings.model), planned["spend"])
+        return planned | told_of(_with_start(promise, settings.model), planned["spend"])
 
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         settings, private = self.settings, self._private(ledger)
@@ -506,7 +507,7 @@ class _OnAnswers(_Training):
         losses = [row["loss"] for row in log if "loss" in row]
         raw = isinstance(self.pairs, Pairs)
         return {
-            **self.told(promised(settings.out).guarantee, self._plan["spend"]),
+            **told_of(promised(settings.out).guarantee, self._plan["spend"]),
             "pairs": len(private),
             "dropped": self.pairs.dropped,
             "dropped_overlong": self.left_out,
@@ -588,7 +589,7 @@ class _OnJudgments(_Training):
             ledger.check(privacy.event(privacy.steps), promise=self.promise)
         own = self.promise.with_caveats(*(ledger.accepted or ()))
         promise = _with_start(own, settings.model)
-        return {**self.told(promise, privacy.epsilon), "privacy": privacy.to_dict()}
+        return {**told_of(promise, privacy.epsilon), "privacy": privacy.to_dict()}
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         return {
@@ -619,7 +620,7 @@ class _OnJudgments(_Training):
             )
         promise = promised(settings.out)
         return {
-            **self.told(promise.guarantee, promise.sources[0].guarantee.epsilon),
+            **told_of(promise.guarantee, promise.sources[0].guarantee.epsilon),
             "privacy": self.privacy.to_dict(),
             "ledger": _head(ledger),
         }

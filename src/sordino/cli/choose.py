@@ -262,7 +262,7 @@ class _PreparedRun:
         values = read_json(
             folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
         )
-        try:
+        with malformed(RESULT):
             features: Any = HashedText(dimension=values["dimension"])
             read, families = values["reading"], values["reading"]["families"]
             if families is not None:
@@ -281,9 +281,6 @@ class _PreparedRun:
                 public_digest=values["public_digest"],
                 about=about,
             )
-        except (AttributeError, KeyError, TypeError, UsageError):
-            pass
-        raise DataError(f"{_PROBLEM}: {RESULT} has a field that is missing or malformed.")
 
     def policy(self, settings: Choose) -> WithheldPolicy:
         """Return the policy of a reward that is fitted here and now; nothing is spent."""

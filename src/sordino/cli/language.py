@@ -19,7 +19,6 @@ from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.guarantee import never_less
-from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar
 from sordino.runs.run import made_folder
 from sordino.runs.settings import (
@@ -45,6 +44,7 @@ from ._language_run import (
     TrainReward,
     promised,
     refuse_folder,
+    told_of,
     train,
 )
 from ._language_study import Comparison, Study
@@ -158,11 +158,8 @@ def policy(settings: _Improvement) -> None:
         log = pipeline.improve_policy(score, settings.model, prompts, out, terms, progress=bar)
     promise = promised(out).guarantee
     rewards = [row["reward"] for row in log if "reward" in row]
-    terms = describe_guarantee_and_caveats(promise)
     value = {
-        "verdict": judge(terms),
-        **terms,
-        "spend": 0.0,
+        **told_of(promise, 0.0),
         "prompts": len(prompts),
         "update": settings.update,
         "steps": steps,

@@ -21,7 +21,7 @@ from sordino._files import read_json
 from sordino.errors import DataError
 from sordino.preferences.records import Text
 
-from .values import best_value, kl_regret, regularized_value
+from .values import measured_policy
 
 _TRUTH_FORMAT = "sordino.truth"
 _TRUTH_VERSION = 1
@@ -49,12 +49,7 @@ class TrueReward:
         temperature: float,
     ) -> dict[str, float]:
         """Return how well a policy on two candidates does under the true reward."""
-        uniform = np.full(scores.shape, 0.5)
-        return {
-            "kl_regret": kl_regret(probabilities, scores, temperature, uniform),
-            "value": regularized_value(probabilities, scores, temperature, uniform),
-            "best_value": best_value(scores, temperature, uniform),
-        }
+        return measured_policy(probabilities, scores, temperature, np.full(scores.shape, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the truth as JSON holds it."""

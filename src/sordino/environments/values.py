@@ -179,6 +179,17 @@ def kl_regret(
     return float(strength * np.maximum(terms - probabilities + best, 0.0).sum(axis=1).mean())
 
 
+def measured_policy(
+    probabilities: PerAction, rewards: PerAction, temperature: float, reference: PerAction
+) -> dict[str, float]:
+    """Return how good a policy is where the reward is known, by the names that results have."""
+    return {
+        "kl_regret": kl_regret(probabilities, rewards, temperature, reference),
+        "value": regularized_value(probabilities, rewards, temperature, reference),
+        "best_value": best_value(rewards, temperature, reference),
+    }
+
+
 def _rows(name: str, values: PerAction, reference: PerAction) -> tuple[PerAction, PerAction]:
     """Return both as finite arrays of one shape; the reference must be above 0."""
     rows = _validate.finite_array(name, values, ndim=2)

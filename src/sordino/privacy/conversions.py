@@ -135,14 +135,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     # the exact value for results in [1e-3, 50] and delta in [1e-12, .5].
     # Source: Balle, Wang (2018), Theorem 8.
     delta, mu = failure_probability("delta", delta), non_negative("mu", mu)
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    if delta < _SMALLEST * 2 or mu == math.inf:
-        return math.inf
     # Φ(-u) <= exp(-u²/2), so this much always suffices; it is doubled against rounding.
-    enough = mu * mu + 2 * mu * math.sqrt(-2 * math.log(delta))
-    if not math.isfinite(enough) or gaussian_delta(enough, mu) > delta:
-        return math.inf
+    enough = mu * mu + 2 * mu * math.sqrt(-2 * math.log(delta or _SMALLEST))
     return _least_epsilon(gaussian_delta, delta, mu, enough, 1e-15)
 
 
@@ -189,6 +183,11 @@ def _least_epsilon(
     curve: Callable[[float, float], float], delta: float, loss: float, enough: float, rtol: float
 ) -> float:
     """Return the least epsilon, at most so much, at which the curve of a loss keeps delta."""
+    if curve(0.0, loss) <= delta:
+        return 0.0
+    shown = delta >= _SMALLEST * 2 and math.isfinite(enough)
+    if not shown or curve(enough, loss) > delta:
+        return math.inf
     return narrow(lambda epsilon: curve(epsilon, loss) <= delta, 0.0, enough, rtol=rtol)[1]
 
 
@@ -250,14 +249,8 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     # `zcdp_delta(result, rho) <= delta`: an upper bound for every accepted argument.
     # Source: Canonne, Kamath, Steinke (2020), Corollary 13.
     delta, rho = failure_probability("delta", delta), non_negative("rho", rho)
-    if zcdp_delta(0.0, rho) <= delta:
-        return 0.0
-    if delta < _SMALLEST * 2 or rho == math.inf:
-        return math.inf
     # Bun, Steinke (2016), Proposition 1.3 gives half of this.
-    enough = 2 * (rho + 2 * math.sqrt(-rho * math.log(delta)))
-    if not math.isfinite(enough) or zcdp_delta(enough, rho) > delta:
-        return math.inf
+    enough = 2 * (rho + 2 * math.sqrt(-rho * math.log(delta or _SMALLEST)))
     return _least_epsilon(zcdp_delta, delta, rho, enough, 1e-13)
 
 

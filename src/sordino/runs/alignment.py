@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from enum import StrEnum
+from enum import EnumType
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -51,10 +51,9 @@ from .align_settings import Align, NoiseOn
 from .run import FolderRun, made_folder, publish, quiet, refuse_randomized
 from .settings import (
     FEW_ROWS,
-    EngineKind,
     IntoFolder,
-    Neighbors,
     Unit,
+    declared,
     is_large,
     named_option,
     refuse_given,
@@ -65,13 +64,6 @@ from .tables import align_rows, shortened, verdict_rows
 
 S = TypeVar("S", bound=IntoFolder)
 _NOT_OF_A_CALL = {"prefs", "votes", "out", "ledger", "as_json", "dry_run"}
-_WORDS: Mapping[str, type[StrEnum]] = {
-    "noise": NoiseOn,
-    "unit": Unit,
-    "neighbors": Neighbors,
-    "engine": EngineKind,
-}
-_PATHS = {"candidates", "evaluate", "truth", "scratch", "update", "step_features"}
 _BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
 _HALF = 0.5
 _TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
@@ -572,14 +564,16 @@ def perform_call(
             f"{verb} has no option {strange[0]!r}.{hint} Nothing was done. There are: "
             f"{', '.join(sorted(known))}."
         )
-    for name, words in _WORDS.items():
-        if given.get(name) is not None and (name, kind.__name__) != ("noise", "Rank"):
-            relation = isinstance(given[name], NeighboringRelation)
-            word = given[name].option if relation else given[name]
-            given[name] = words(_validate.one_of(name, word, tuple(words)))
+    for own, hint, said in declared(kind):
+        value, kinds = given.get(own.name), (hint, *get_args(hint))
+        words = next((each for each in kinds if type(each) is EnumType), None)
+        if value is not None and (permitted := tuple(words or said.choices)):
+            word = _validate.one_of(own.name, getattr(value, "option", value), permitted)
+            given[own.name] = words(word) if words else word
+        elif isinstance(value, str) and Path in kinds:
+            given[own.name] = Path(value)
     paths = data if isinstance(data, list | tuple) and data else [data]
     files = all(isinstance(each, str | Path) for each in paths)
-    given |= {name: Path(given[name]) for name in _PATHS if isinstance(given.get(name), str)}
     if isinstance(ledger, Ledger):
         given |= {"data_name": given.get("data_name", ledger.data or None)}
         ledger = ledger.path

@@ -35,13 +35,7 @@ from sordino.environments.preference_worlds import (
     LinearPreferences,
     generator,
 )
-from sordino.environments.values import (
-    ActionFeatures,
-    Actions,
-    best_value,
-    kl_regret,
-    regularized_value,
-)
+from sordino.environments.values import ActionFeatures, Actions, measured_policy
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.policies.gibbs import gibbs_policy
@@ -317,6 +311,12 @@ class _OnlineRun(FolderRun):
         policy = gibbs_policy(reward, temperature=settings.temperature)
         certificate = certify(policy, ledger, for_study=True)
         model, coin = to_json(reward.to_dict()), cast("RandomizedResponse", found.run.coin)
+        truth = {}
+        if self.pairs is None:
+            contexts = self.world.contexts(generator(settings.world_seed + 1), _FRESH)
+            rewards, base = self.world.rewards(contexts), self.world.reference(contexts)
+            chances = found.policy.probabilities(contexts, reference=base)
+            truth = {"truth": measured_policy(chances, rewards, settings.temperature, base)}
         among, fitted = describe_class(reward, None), describe_fit_settings(reward)
         del fitted["method_asked"], fitted["weight_standard_error"]
         parts = {
@@ -331,20 +331,9 @@ class _OnlineRun(FolderRun):
             "policy": describe_policy(policy) | NO_CHOICE | {"temperature": policy.temperature},
             **({} if among is None else {"class": among}),
             "online": {"world": settings.world if settings.made_up else None, **found.told},
-            **({} if self.pairs is not None else {"truth": self._truth(found.policy)}),
+            **truth,
         }
         return certified_files(certificate, ledger, parts, {REWARD: model}, started=self.started)
-
-    def _truth(self, policy: Any) -> dict[str, float]:
-        """Return how good the policy is in a world whose reward is known, on fresh contexts."""
-        contexts = self.world.contexts(generator(self.settings.world_seed + 1), _FRESH)
-        rewards, base = self.world.rewards(contexts), self.world.reference(contexts)
-        chances, heat = policy.probabilities(contexts, reference=base), self.settings.temperature
-        return {
-            "kl_regret": kl_regret(chances, rewards, heat, base),
-            "value": regularized_value(chances, rewards, heat, base),
-            "best_value": best_value(rewards, heat, base),
-        }
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         return super().plan_rows(plan) | {"rounds": f"{plan['rounds']:,}"}
