@@ -12,6 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
+from tests.soundness.deltas import composed_delta
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.privacy import accounting as a
@@ -218,7 +219,7 @@ def test_every_cell_against_a_formula_of_its_own(example, neighbors, accountant)
     assert alone <= best * slack
     ours = a.composed_epsilon({event: count}, neighbors=neighbors, delta=DELTA)
     assert exact * (1 - 1e-9) <= ours <= best * 1.001
-    delta = a.composed_delta({event: count}, neighbors=neighbors, epsilon=ours)
+    delta = composed_delta({event: count}, neighbors=neighbors, epsilon=ours)
     assert delta <= DELTA * (1 + 1e-6)
     assert a.fits({event: count}, neighbors=neighbors, epsilon=ours, delta=DELTA)
 
@@ -247,7 +248,7 @@ def test_what_no_accountant_supports_is_refused():
     ):
         for call in (
             lambda events=events: a.composed_epsilon(events, neighbors=ADD_REMOVE, delta=1e-6),
-            lambda events=events: a.composed_delta(events, neighbors=ADD_REMOVE, epsilon=9.0),
+            lambda events=events: composed_delta(events, neighbors=ADD_REMOVE, epsilon=9.0),
             lambda events=events: a.fits(events, neighbors=ADD_REMOVE, epsilon=math.inf, delta=0.5),
             lambda events=events: a.largest_pure_epsilon(
                 events, neighbors=ADD_REMOVE, epsilon=math.inf, delta=0.5
@@ -264,7 +265,7 @@ def test_bad_arguments_are_refused():
     with pytest.raises(UsageError):
         a.composed_epsilon(one, neighbors=REPLACE, delta=1.0)
     with pytest.raises(UsageError):
-        a.composed_delta(one, neighbors=REPLACE, epsilon=-1.0)
+        composed_delta(one, neighbors=REPLACE, epsilon=-1.0)
     with pytest.raises(UsageError):
         a.fits({PureEvent(1.0): -1}, neighbors=REPLACE, epsilon=1.0, delta=0.0)
     with pytest.raises(UsageError):
@@ -332,13 +333,13 @@ def test_decimal_budgets_are_spent_exactly():
 def test_zero_one_and_infinity():
     for neighbors in Relation:
         assert a.composed_epsilon({}, neighbors=neighbors, delta=0.0) == 0.0
-        assert a.composed_delta([], neighbors=neighbors, epsilon=0.0) == 0.0
+        assert composed_delta([], neighbors=neighbors, epsilon=0.0) == 0.0
         assert a.composed_epsilon({PureEvent(1.0): 0}, neighbors=neighbors, delta=0.0) == 0.0
         gaussian, none = {GaussianEvent(0.1): 1}, {NonPrivateEvent(): 1}
         assert a.composed_epsilon(gaussian, neighbors=neighbors, delta=0.0) == math.inf
         assert a.composed_epsilon({GaussianEvent(0.0): 3}, neighbors=neighbors, delta=0.0) == 0.0
         assert a.composed_epsilon(none, neighbors=neighbors, delta=0.5) == math.inf
-        assert a.composed_delta(none, neighbors=neighbors, epsilon=math.inf) == 1.0
+        assert composed_delta(none, neighbors=neighbors, epsilon=math.inf) == 1.0
         assert not a.fits(none, neighbors=neighbors, epsilon=1e300, delta=0.999)
         assert a.fits(none, neighbors=neighbors, epsilon=math.inf, delta=0.0)
         rough = {ApproximateEvent(1.0, 1e-6): 2}
@@ -347,7 +348,7 @@ def test_zero_one_and_infinity():
         assert 2 - 1e-11 < both <= 2  # (1 − 1e-6)² leaves 1e-12 to spare
         huge = {PureEvent(1e200): 10, GaussianEvent(1e200): 2, ZeroConcentratedEvent(1e300): 2}
         assert a.composed_epsilon(huge, neighbors=neighbors, delta=1e-6) >= 1e200
-        assert a.composed_delta(huge, neighbors=neighbors, epsilon=1.0) == 1.0
+        assert composed_delta(huge, neighbors=neighbors, epsilon=1.0) == 1.0
 
 
 def test_draws_of_different_policies_are_not_treated_as_draws_of_one():
@@ -396,7 +397,7 @@ def test_mixtures_against_an_exact_sum(losses, mu, neighbors):
         assert exact <= ours <= exact * 1.002
     for epsilon in (0.5, 1.0):
         exact = mixture_delta(losses, mu, epsilon)
-        ours = a.composed_delta(events, neighbors=neighbors, epsilon=epsilon)
+        ours = composed_delta(events, neighbors=neighbors, epsilon=epsilon)
         assert exact <= ours <= exact * 1.02 + 1e-11
 
 

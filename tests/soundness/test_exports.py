@@ -10,11 +10,11 @@ import pytest
 from dp_accounting import dp_event as kinds
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from tests.soundness.deltas import composed_delta
 from tests.tiers import few
 
 import sordino
 from sordino.cli import app
-from sordino.privacy import accounting
 from sordino.privacy.accountants import loss_distribution_bound, mixed_bound
 from sordino.privacy.exports import TO_BE_FILLED_IN, dp_event, export
 from sordino.privacy.guarantee import (
@@ -81,7 +81,7 @@ def least_delta(events, relation, epsilon):
     known = {e: n for e, n in events.items() if not isinstance(e, BoundedRangeEvent)}
     known.pop(ORDERS, None)
     if not known:
-        return accounting.composed_delta(events, neighbors=relation, epsilon=epsilon)
+        return composed_delta(events, neighbors=relation, epsilon=epsilon)
     exact = mixed_bound(known, relation)
     if exact is not None and exact.exact:
         return exact.delta(epsilon) * (1 - 1e-8)

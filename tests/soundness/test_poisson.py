@@ -10,6 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal
+from tests.soundness.deltas import composed_delta
 from tests.tiers import few
 
 import sordino
@@ -78,7 +79,7 @@ def test_one_step_is_the_integral_of_the_pair(noise, chance, neighbors):
     for epsilon in (0.0, 0.05, 0.3, 1.0, 3.0):
         exact = integrated_delta(epsilon, noise, chance, neighbors)
         assert exact - 1e-12 <= bound.delta(epsilon) <= exact + 1e-6
-        ours = a.composed_delta({event: 1}, neighbors=neighbors, epsilon=epsilon)
+        ours = composed_delta({event: 1}, neighbors=neighbors, epsilon=epsilon)
         assert exact - 1e-12 <= ours <= exact + 1e-6
 
 
@@ -106,7 +107,7 @@ def test_a_hundred_steps_lie_between_two_roundings_and_near_the_central_limit(
     noise, chance, neighbors
 ):
     event, epsilons = PoissonGaussianEvent(noise, chance, steps=100), (0.5, 2.0, 5.0)
-    ours = [a.composed_delta({event: 1}, neighbors=neighbors, epsilon=e) for e in epsilons]
+    ours = [composed_delta({event: 1}, neighbors=neighbors, epsilon=e) for e in epsilons]
     low = grid_delta(noise, chance, neighbors, 100, epsilons, up=False)
     high = grid_delta(noise, chance, neighbors, 100, epsilons, up=True)
     assert all(low - 1e-10 <= ours)
@@ -182,7 +183,7 @@ def test_without_sampling_it_is_gaussian_noise(neighbors):
     event = PoissonGaussianEvent(5.0, 1.0, steps=9)
     found = a.composed_epsilon({event: 1}, neighbors=neighbors, delta=1e-6)
     assert found == pytest.approx(gaussian_epsilon(1e-6, 3 * mu), rel=1e-12)
-    delta = a.composed_delta({event: 1, PureEvent(0.0): 1}, neighbors=neighbors, epsilon=1.0)
+    delta = composed_delta({event: 1, PureEvent(0.0): 1}, neighbors=neighbors, epsilon=1.0)
     assert delta == pytest.approx(gaussian_delta(1.0, 3 * mu), rel=1e-9)
     nearly = PoissonGaussianEvent(5.0, 1 - 1e-9, steps=9)
     found = a.composed_epsilon({nearly: 1}, neighbors=neighbors, delta=1e-6)
@@ -218,7 +219,7 @@ def test_it_composes_with_other_releases(neighbors):
 def test_settings_at_the_ends_of_the_floats_are_no_error(noise, chance, neighbors):
     counts = {PoissonGaussianEvent(noise, chance, 2**63 - 1): 3, PureEvent(0.1): 1}
     assert a.composed_epsilon(counts, neighbors=neighbors, delta=1e-6) >= 0.0999
-    assert 0 <= a.composed_delta(counts, neighbors=neighbors, epsilon=1.0) <= 1
+    assert 0 <= composed_delta(counts, neighbors=neighbors, epsilon=1.0) <= 1
 
 
 @pytest.mark.deep

@@ -685,6 +685,12 @@ def _gradients_finding(trainer: CentralTraining, units: Sequence[Unit]) -> Findi
         one if math.isfinite(one) else math.inf for one in (differ.gradients, differ.partners)
     )
     wrong, odd = "said" * (worst > _WRONG), "said" * (_DOUBTFUL < worst <= _WRONG)
-    told = {"told": "empty or wrong" if wrong else "inexact" if odd else "right", "worst": worst}
-    details = {name: str(one) for name, one in differ._asdict().items()}
-    return Finding.judged("gradients", wrong=wrong, odd=odd, clear="said", details=details, **told)
+    return Finding.judged(
+        "gradients",
+        wrong=wrong,
+        odd=odd,
+        clear="said",
+        told="empty or wrong" if wrong else "inexact" if odd else "right",
+        worst=worst,
+        details={name: str(one) for name, one in differ._asdict().items()},
+    )

@@ -43,6 +43,7 @@ from sordino.privatization.answers import privatize, use_unprotected
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.result import judge as verdict_on
+from sordino.reporting.wording import WORDS
 from sordino.runs.run import (
     Limit,
     future_ledger,
@@ -730,63 +731,35 @@ def _spent(ledger: Ledger, events: Collection[Event], delta: float) -> dict[str,
 def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
     """Yield what stands below the table."""
     judge, central, of_labels = value["judge"], value["central"], value["guarantee"]
+    said, several = WORDS["comparison"], seeds > 1
     if value["simulated"]:
-        yield "**SIMULATED: a seed was used, so nothing here is private.**"
-    yield (
-        f"Win rate: how often the judge prefers an answer to that of the reference, on "
-        f"{value['prompts']} held-out prompts. No policy was trained on them. A tie counts one "
-        "half."
-    )
+        yield said["simulated"]
+    yield said["win_rate"].format(value["prompts"])
     if value["reference"] == "built":
-        whose = "this file, those of the held-out prompts among them"
-        whose = whose if central is None else "the judge's half"
-        yield f"The reference was built from the texts of {whose}; it saw no judgment."
-    if seeds > 1:
-        yield f"Intervals are over {seeds} seeds: coins, training and draws."
+        yield said["built"].format(said["whole_file" if central is None else "judges_half"])
+    if several:
+        yield said["intervals"].format(seeds)
     if judge["pairs"] is None:
         yield f"The judge's labels: {Guarantee.from_dict(judge['guarantee'], judge['caveats'])}."
     else:
-        yield (
-            f"The judge learned from {judge['pairs']} other judgments, unprotected: the table "
-            "tells about them."
-        )
-    if seeds > 1:
-        yield (
-            f"The epsilon of a row's labels is that of one release. Each of the {seeds} seeds has "
-            "a release of its own, all of the same judgments: the last column adds them up."
-        )
+        yield said["judge"].format(judge["pairs"])
+    if several:
+        yield said["releases"].format(seeds)
     if len({row["method"] for row in value["rows"]} - {"reference"}) > 1:
-        yield "Methods at one epsilon share its releases, which count once in the total."
+        yield said["methods"]
     if of_labels is not None:
         total = Guarantee.from_dict(of_labels, value["caveats"])
         others = "" if central is None else ", without the central rows"
-        yield (
-            f"Whoever sees this table sees all its rows: together, by the ledger, epsilon="
-            f"{never_less(total.epsilon)} per label{others}. Promise: {total}."
-        )
+        yield said["together"].format(never_less(total.epsilon), others, total)
         yield from (f"`{name}`: {CAVEATS[name]}" for name in total.caveats)
-    yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
+    yield said["accuracy"]
     if central is None:
         return
-    runs = f"; each of the {seeds} seeds is a run of its own, and paid for" if seeds > 1 else ""
-    yield (
-        "Central rows: DPO on raw judgments, in every step of which the gradient of each record is "
-        f"clipped and the sum is noised{runs}."
-    )
+    yield said["central"].format(said["runs"].format(seeds) if several else "")
     if central["guarantee"] is not None:
         total = Guarantee.from_dict(central["guarantee"], central["caveats"])
-        yield (
-            f"All central rows together: {total}. They count for labels too: by the ledger, all "
-            "rows and whatever else was spent of these judgments come to, for one label, "
-            f"{value['accounts']['label']['says']}."
-        )
+        yield said["all_central"].format(total, value["accounts"]["label"]["says"])
         mine = (name for name in total.caveats if name not in value["caveats"])
         yield from (f"`{name}`: {CAVEATS[name]}" for name in mine)
-    yield (
-        "The promise to records is about what training took from one; the reference has read none "
-        "of them. Prompts, and how many judgments there are, count as public here."
-    )
-    yield (
-        "Held-out accuracy of central rows is not measured: on raw judgments it would be a release "
-        "of its own."
-    )
+    yield said["read_none"]
+    yield said["no_accuracy"]

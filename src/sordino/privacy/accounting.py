@@ -75,20 +75,6 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
     return min(bound.epsilon(delta) for bound in bounds)
 
 
-def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: float) -> float:
-    """Return the least delta that these releases are shown to keep together at epsilon."""
-    # As `composed_epsilon`.
-    # Source: as `composed_epsilon`.
-    counts = _counted(events, neighbors)
-    epsilon = non_negative("epsilon", epsilon)
-    if not counts:
-        return 0.0
-    if NonPrivateEvent() in counts:
-        return 1.0
-    closed = min(bound.delta(epsilon) for bound in _closed(counts, neighbors))
-    return min([closed, *(bound.delta(epsilon) for bound in _numerical(counts, neighbors, closed))])
-
-
 def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float) -> bool:
     """Return whether these releases are shown to keep (epsilon, delta) together."""
     # True is a proof, as in `composed_epsilon`; False may only mean not shown.
