@@ -110,6 +110,12 @@ def test_what_cannot_be_met_is_refused_in_the_words_of_a_call(judgments, tmp_pat
     assert not (tmp_path / "spend.db").exists()
 
 
+@pytest.mark.parametrize("option", ["noise", "ties", "unit"])
+def test_a_board_refuses_a_word_that_an_option_does_not_know(option):
+    with pytest.raises(sordino.UsageError, match=f"{option} must be one of"):
+        sordino.rank([], **{"epsilon": 2, option: "everywhere"})
+
+
 def test_answers_that_are_private_already_cost_nothing(judgments, tmp_path):
     promise = sordino.Guarantee.per_label(2)
     ledger = sordino.Ledger.open(tmp_path / "spend.db", data="answers", budget=promise)
