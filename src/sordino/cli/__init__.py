@@ -240,17 +240,17 @@ def say_simulated() -> None:
     Console(stderr=True).print(_SIMULATED)
 
 
-def say_error(error: BaseException) -> None:
+def _say_error(error: BaseException) -> None:
     """Print one of our errors on standard error: its kind and its message."""
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
 
 
-def say_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+def _say_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
     """Print one of our warnings on standard error, without the line of code behind it."""
     sys.stderr.write(f"{category.__name__}: {message}\n")
 
 
-def explain_crash(error: BaseException) -> None:
+def _explain_crash(error: BaseException) -> None:
     """Print where an unforeseen error happened, but not its message, which may quote data."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
@@ -281,15 +281,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a warning of a library may quote an array
         warnings.simplefilter("always", PrivacyWarning)
-        warnings.showwarning = say_warning  # type: ignore[assignment]  # called by position
+        warnings.showwarning = _say_warning  # type: ignore[assignment]  # called by position
     try:
         result: Any = _GROUP(args=arguments, standalone_mode=False)
     except (SordinoError, MemoryError) as problem:
         error = problem if isinstance(problem, SordinoError) else UsageError(_TOO_LARGE)
-        say_error(error)
+        _say_error(error)
         return error.exit_code
     except TyperException as error:
-        getattr(error, "show", lambda: say_error(error))()
+        getattr(error, "show", lambda: _say_error(error))()
         return getattr(error, "exit_code", 2)
     except (KeyboardInterrupt, typer.Abort):
         result = _INTERRUPTED
@@ -297,7 +297,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"FileSystemError: {error.strerror or type(error).__name__}.\n")
         return FileSystemError.exit_code
     except Exception as error:  # noqa: BLE001 (the last line of defense: no message may escape)
-        explain_crash(error)
+        _explain_crash(error)
         return 1
     if result == _INTERRUPTED:  # typer turns Ctrl-C into an exit of its own
         return _stopped("Interrupted", _INTERRUPTED)

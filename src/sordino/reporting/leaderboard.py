@@ -46,7 +46,7 @@ def _ends_in_points(item: Json) -> list[float | None]:
     return [None if end is None else points + POINTS * (end - rating) for end in item["interval"]]
 
 
-def points_text(value: float | None) -> str:
+def _points_text(value: float | None) -> str:
     """Return points as a page shows them; an end that is open has no number."""
     return "open" if value is None else whole(value).replace("-", "−")
 
@@ -92,8 +92,8 @@ def _board(source: Json, title: str) -> dict[str, Any]:
                 "tied": f"tied with {' and '.join(near)}" * bool(tied)
                 if len(near) == tied <= _NAMED
                 else f"tied with {whole(tied)} other{'s' * (tied > 1)}",
-                "points": points_text(item["points"]),
-                "interval": f"{points_text(low)} to {points_text(high)}",
+                "points": _points_text(item["points"]),
+                "interval": f"{_points_text(low)} to {_points_text(high)}",
                 "field": "—"
                 if item["field_win_rate"] is None
                 else percent(item["field_win_rate"], 0),
@@ -109,7 +109,7 @@ def _board(source: Json, title: str) -> dict[str, Any]:
     return {
         "title": title,
         "rows": rows,
-        "ticks": [(axis.at(tick), points_text(tick)) for tick in axis.marks],
+        "ticks": [(axis.at(tick), _points_text(tick)) for tick in axis.marks],
         "silent": [
             (str(one["name"]), lonely if alone[one["component"]] == 1 else few) for one in silent
         ],
@@ -202,7 +202,7 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
         floor = line["y"] = max(line["path"][-1][1], floor + _APART)
     said = f"Points after each of {len(updates)} updates."
     if last:
-        said += f" {last[0]} leads at the end, with {points_text(told[-1][last[0]]['points'])}."
+        said += f" {last[0]} leads at the end, with {_points_text(told[-1][last[0]]['points'])}."
     every = math.ceil(len(updates) / _MARKS)
     return {
         "label": said,
@@ -210,7 +210,7 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
         "right": right,
         "lines": lines[::-1],  # the best on top
         "shaded": whole(min(len(lines), _LINES)),
-        "y_ticks": [(y.at(tick), points_text(tick)) for tick in y.marks],
+        "y_ticks": [(y.at(tick), _points_text(tick)) for tick in y.marks],
         "x_ticks": [
             (x, str(update["name"]))
             for at, (x, update) in enumerate(zip(across, updates, strict=True))

@@ -388,10 +388,10 @@ def _flat(text: Text, *, clean: bool = False) -> str:
 def measure_reward(held_out: HeldOut, *, single: bool = False) -> dict[str, Any]:
     """Return debiased metrics of a reward on held-out randomized answers; they cost nothing."""
     told = measure_predictions(held_out, widening=held_out.widening).to_dict()
-    return told | (measure_likes(held_out) if single else {})
+    return told | (_measure_likes(held_out) if single else {})
 
 
-def measure_likes(answers: HeldOut) -> dict[str, float]:
+def _measure_likes(answers: HeldOut) -> dict[str, float]:
     """Return the share of single answers that are liked, debiased: what a constant is held to."""
     always = replace(answers, differences=np.ones(len(answers.answers)))
     return describe_likes(measure_predictions(always).accuracy)
@@ -481,7 +481,7 @@ def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dic
     measured = measure_predictions(public, temperature=temperature)
     names = ("accuracy", "negative_log_likelihood", "win_rate")
     told = {name: getattr(measured, name).value for name in names}
-    single = {"win_rate": None, **measure_likes(public)} if pairs.alone else {}
+    single = {"win_rate": None, **_measure_likes(public)} if pairs.alone else {}
     return {"pairs": len(decided), **told, **single}
 
 

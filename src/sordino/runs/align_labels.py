@@ -60,7 +60,7 @@ _LEAST_LEFT = 12
 _R = TypeVar("_R", bound=Randomized)
 
 
-def plan_received(
+def _plan_received(
     settings: Any, answers: Randomized, source: Path | None, ledger: Ledger
 ) -> dict[str, Any]:
     """Return what is promised of answers that arrived private; refuse to promise less of them."""
@@ -127,7 +127,7 @@ class Randomizing:
         settings, pairs = self.settings, self.pairs
         if isinstance(pairs, Randomized):  # what is private already costs nothing
             counts = {"pairs": len(pairs), "dropped": getattr(pairs, "dropped", 0)}
-            return counts | plan_received(settings, pairs, self.source, ledger)
+            return counts | _plan_received(settings, pairs, self.source, ledger)
         terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
         randomization = Randomization.of(self.coin(pairs), ledger, on_device=False, **terms)
         planned = plan_answers(pairs, randomization)
@@ -280,7 +280,7 @@ class ChoiceNoise(BallotRun, _OnLabels):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
         if self._arrived is not None:
-            told = plan_received(self.settings, self._arrived, self.inputs.source, ledger)
+            told = _plan_received(self.settings, self._arrived, self.inputs.source, ledger)
             return self.counts() | told
         entropy, die = _random.entropy(self.settings.simulate_seed), self.die
         terms = terms_of_choices(self.rankings, die, ledger, entropy)
