@@ -289,11 +289,11 @@ def test_what_is_released_cannot_draw_again_and_shows_no_answer(tmp_path):
     source = SystemEntropy()
     judged = Judged.of("fit", pairs, MECHANISM, ledger)
     promise = judged.promise(MECHANISM, ledger, source)
-    released = release_sum(
+    known, released = release_sum(
         judged, MECHANISM, judged.vectors(None), promise=promise, details={}, ledger=ledger,
         entropy=source,
     )  # fmt: skip
-    values = [*vars(released).values(), *vars(released.known).values()]
+    values = [*vars(released).values(), *vars(known).values()]
     assert not any(callable(value) for value in values)
     private = sordino.privatize(
         pairs_of(labels_of()), sordino.RandomizedResponse(1.0), ledger=account(tmp_path / "pure")

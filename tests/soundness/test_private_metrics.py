@@ -9,7 +9,6 @@ import functools
 import json
 import sqlite3
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.ledger_chain import event_of
 from sordino.rewards import private_metrics, record_release
-from sordino.rewards.label_release import Judged, _KnownSum, countable_rows
+from sordino.rewards.label_release import Judged, KnownSum, countable_rows
 from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (
@@ -558,12 +557,11 @@ def label_runs(*, forgets=False):
     vectors_, known = vectors_of(Rows.of(margins), 0.5)
     design = LABELS.prepare(vectors_.held)
     factor = 0 * design.factor if forgets else design.factor
-    public = _KnownSum(used=None, factor=factor, scale=design.scale)
+    public = KnownSum(used=None, factor=factor, scale=design.scale)
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.release(labels, entropy=_random.entropy(run))
-        paid = SimpleNamespace(value=released, known=public)
-        found = _estimates(paid, Rows.of(margins), known, 0.5)
+        found = _estimates(released, public, Rows.of(margins), known, 0.5)
         names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")
         yield tuple(found[name] for name in names)
 

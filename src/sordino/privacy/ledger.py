@@ -93,12 +93,18 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class _Release(Generic[T]):
+class Charged(Generic[T]):
     """What entries of a ledger paid for."""
 
     value: T  # what was drawn, as it may be seen
+    guarantee: Guarantee  # what it promises
     release_ids: tuple[str, ...]  # the random ids of the entries
     artifact: str  # SHA-256 of the value, as the ledger has it
+
+
+def provenance(released: Any) -> dict[str, Any]:
+    """Return by name what anything that was released says: its promise, who paid, and a digest."""
+    return {name: getattr(released, name) for name in ("guarantee", "release_ids", "artifact")}
 
 
 class Ledger:
@@ -613,7 +619,7 @@ class Ledger:
         people: People | None = None,
         details: dict[str, Any] | None = None,
         votes: Sequence[bytes] = (),
-    ) -> _Release[T]:
+    ) -> Charged[T]:
         """Pay for a draw, make it and record what came out, in this order.
 
         ``draw`` draws the noise and returns what may be seen, of which ``digest`` is the SHA-256.
@@ -637,7 +643,7 @@ class Ledger:
         artifact = digest(value)
         for reservation in paid:
             reservation.commit(artifact)
-        return _Release(value, tuple(entry.release_id for entry in paid), artifact)
+        return Charged(value, promise, tuple(entry.release_id for entry in paid), artifact)
 
     def continuing(self, request: str | None) -> Ledger:
         """Return this ledger as the plan of a command sees it: what that paid for before is free.

@@ -25,7 +25,7 @@ from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Manifest, Pairs, PrivatePairs, digest_of_answers
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, provenance
 
 from .people import LEFT_OUT, AskedPeople, PersonQuestions, record_release, short_keys
 from .randomization import CHANGED, Randomization, Survey, questions_of_one_person
@@ -195,9 +195,7 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
         **{name: getattr(pairs, name) for name in Comparisons.__dataclass_fields__},
         answers=released.value,
         flip_probability=0.0,
-        guarantee=promise,
-        release_ids=released.release_ids,
-        artifact=digest,
+        **provenance(released),
     )
 
 
@@ -261,9 +259,7 @@ def privatize_choices(
         **{name: getattr(used, name) for name in Slates.__dataclass_fields__},
         answers=released.value,
         flip_probability=mechanism.flip_probability,
-        guarantee=terms["promise"],
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
     )
 
 

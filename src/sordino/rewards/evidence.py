@@ -31,6 +31,7 @@ from sordino.preferences.comparisons import MEASURING, Comparisons, folds_of, qu
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.ledger import provenance
 
 from .forecast import spread_of
 from .pair_losses import (
@@ -538,9 +539,7 @@ class Released(Generic[Known]):
         """Return what is known of answers that were randomized one by one."""
         return Released(
             evidence=Design.of(pairs, features),
-            guarantee=pairs.guarantee,
-            artifact=pairs.artifact,
             features=features,
             pairs=len(pairs),
-            release_ids=pairs.release_ids,
+            **provenance(pairs),
         )

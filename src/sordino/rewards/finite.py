@@ -23,6 +23,7 @@ from sordino.preferences.features import CLASS, SIGNALS, HashedText
 from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
+from sordino.privacy.ledger import provenance
 
 from .candidates import Candidates, ReferenceLists
 from .confidence import DisagreementSet, spread_of
@@ -246,7 +247,6 @@ class FiniteRewards:
         return RewardModel(
             weights=weights,
             features=self,
-            guarantee=pairs.guarantee,
             ridge=0.0,
             ball=1.0,
             gradient_norm=0.0,
@@ -259,8 +259,7 @@ class FiniteRewards:
                 n=len(design),
                 kappa=1 - 2 * pairs.flip_probability,
             ),
-            release_ids=pairs.release_ids,
-            artifact=pairs.artifact,
+            **provenance(pairs),
             statistic=likelihoods,
         )
 

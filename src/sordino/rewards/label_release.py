@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int64
 
 from sordino import _random
 from sordino._random import Entropy
+from sordino._validate import Vector
 from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_sum import (
@@ -37,7 +38,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import person_key
 from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, Guarantee
-from sordino.privacy.ledger import Ledger, Share
+from sordino.privacy.ledger import Charged, Ledger, Share, provenance
 from sordino.privacy.persons import KEY_BYTES, People
 from sordino.privatization.randomization import refuse_unlinked
 
@@ -81,7 +82,7 @@ def release_labels(
     promise = judged.promise(mechanism, ledger, entropy)
     judged = judged.part("fitted") if held_out else judged
     vectors = judged.vectors(features)
-    released = release_sum(
+    known, released = release_sum(
         judged,
         mechanism,
         vectors,
@@ -90,7 +91,6 @@ def release_labels(
         ledger=ledger,
         entropy=entropy,
     )
-    known = released.known
     reach = longest_row(vectors.held) if known.longest is None else known.longest
     counted = known.counted(vectors)
     n = counted.shape[0]
@@ -105,9 +105,7 @@ def release_labels(
             longest=mechanism.longest,
             known_squares=known.squares,
         ),
-        guarantee=promise,
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
         features=features,
         pairs=n,
         method=mechanism.name,
@@ -115,7 +113,7 @@ def release_labels(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _KnownSum:
+class KnownSum:
     """All that is public of one sum Σ y v, known before it is drawn."""
 
     used: Bool[np.ndarray, " n"] | None  # which rows count; None of files, where all do
@@ -127,16 +125,6 @@ class _KnownSum:
     def counted(self, rows: Rows) -> Rows:
         """Return the rows that count."""
         return rows if self.used is None else Rows.of(rows.held[np.flatnonzero(self.used)])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LabelSum:
-    """One noised sum of labels times public vectors, and the entry that paid for it."""
-
-    value: Float[np.ndarray, " d"]
-    known: _KnownSum  # its noise, and what it is about
-    release_ids: tuple[str, ...]  # the ledger entries: several, if they paid for parts
-    artifact: str  # SHA-256 of the sum and what it is about
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -307,7 +295,7 @@ class Judged:
 
     def prepare(
         self, mechanism: LabelMechanism, vectors: Rows, entropy: Entropy
-    ) -> tuple[_KnownSum, Callable[[], Float[np.ndarray, " d"]]]:
+    ) -> tuple[KnownSum, Callable[[], Float[np.ndarray, " d"]]]:
         """Return what is public of the release, and what draws it; in memory no label is read."""
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
         source = self.source
@@ -320,7 +308,7 @@ class Judged:
                 parts=self.parts,
                 weights=None if ages is None else coefficients(int(ages.max()) + 1)[ages],
             )
-            public = _KnownSum(used=design.used, factor=design.factor, scale=design.scale)
+            public = KnownSum(used=design.used, factor=design.factor, scale=design.scale)
             return public, lambda: design.release(source.labels, entropy=entropy)
         if source.parts is not None and source.most is not None:
             raise UsageError(
@@ -331,7 +319,7 @@ class Judged:
         in_files = ChunkedLabels.prepare(mechanism, vectors, parts=self.parts)
         others = source.linked and source.chunks.dimension is not None  # texts are, in any case
         total = in_files.total(verified(vectors, source) if others else vectors)
-        public = _KnownSum(
+        public = KnownSum(
             used=None,
             factor=total.factor,
             scale=total.scale,
@@ -351,7 +339,7 @@ def release_sum(
     ledger: Ledger,
     entropy: Entropy,
     noted: bool = False,
-) -> LabelSum:
+) -> tuple[KnownSum, Charged[Vector]]:
     """Return Σ y v over the rows that count with noise, after recording the spend.
 
     Guarantee:
@@ -367,7 +355,7 @@ def release_sum(
     known, draw = judged.prepare(mechanism, vectors, entropy)
     most = mechanism.records_per_person
     said = {**({} if most is None else {"cap": most}), **details} or None
-    released = ledger.charge(
+    return known, ledger.charge(
         judged.shares(mechanism, promise),
         draw,
         # of all that is public of all judgments, held out or not
@@ -376,8 +364,6 @@ def release_sum(
         details=said,
         votes=judged.votes if noted else (),
     )
-    ids, artifact = released.release_ids, released.artifact
-    return LabelSum(value=released.value, known=known, release_ids=ids, artifact=artifact)
 
 
 def label_promise(

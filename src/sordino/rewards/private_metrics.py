@@ -23,7 +23,7 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from sordino import _random, _validate
-from sordino._validate import Integers, Numbers
+from sordino._validate import Integers, Numbers, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -39,7 +39,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 
 from .evidence import counted_vectors
-from .label_release import Judged, LabelSum, release_sum
+from .label_release import Judged, KnownSum, release_sum
 from .metrics import Estimate, Interval, increasing_root, legible, numbers_of
 from .model import RewardModel
 from .pair_losses import debiased_slope, softplus
@@ -181,23 +181,23 @@ def measure_labels(
     _refuse_unfit(reward, mechanism.event, ledger, method=mechanism.name)
     promise = judged.promise(mechanism, ledger, entropy)
     margins = _margins(reward, judged)
-    known = _MarginSums.of_all(margins, temperature)
-    if known.sizes[2] == 0:
+    sums = _MarginSums.of_all(margins, temperature)
+    if sums.sizes[2] == 0:
         raise DataError(
             "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
             "there is nothing to measure. Nothing was spent."
         )
-    released = release_sum(
+    known, released = release_sum(
         judged,
         mechanism,
-        margins.turned(partial(_columns, temperature, known.sizes), len(known.sizes)),
+        margins.turned(partial(_columns, temperature, sums.sizes), len(sums.sizes)),
         promise=promise,
         details=MEASURED,
         ledger=ledger,
         entropy=entropy,
     )
     return PrivateMetrics(
-        **_estimates(released, margins, known, temperature),
+        **_estimates(released.value, known, margins, sums, temperature),
         event=mechanism.event,
         guarantee=promise,
         release_id=released.release_ids[0],
@@ -307,30 +307,30 @@ def _slope_sums(
 
 
 def _estimates(
-    released: LabelSum, margins: Rows, known: _MarginSums, temperature: float
+    value: Vector, released: KnownSum, margins: Rows, known: _MarginSums, temperature: float
 ) -> dict[str, Any]:
     """Return numbers of :class:`PrivateMetrics`, by name, of the released Σ y v with its noise."""
     # Source: docs/central.md, "Metrics that are paid for". A row is right 0 or 1 times (or ½). Of
     # one that wins with 1 − p + y(2p − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and
     # less for ½. How far losses spread is taken at chances σ(bm), b the slope, which have the same
     # mean loss.
-    sizes, counted = known.sizes, released.known.counted(margins)
+    sizes, counted = known.sizes, released.counted(margins)
     if counted is not margins:
         known = _MarginSums.of_all(counted, temperature)
-    totals, factor, k = released.value * sizes, released.known.factor, known.rows
+    totals, factor, k = value * sizes, released.factor, known.rows
     variances = np.diagonal(factor @ factor.T) * sizes**2  # of the noise
 
-    def estimate(value: float, variance: float, noise: float) -> Estimate:
+    def estimate(mean: float, variance: float, noise: float) -> Estimate:
         """Return a mean over rows, from the variance of one row and that of the summed noise."""
-        return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
+        return Estimate(float(mean), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
 
     # The root b of Σ σ(bm)m = total; None where no finite b fits.
     # Source: docs/local.md, metrics on randomized labels.
     total, unit, root = float(totals[2]), float(sizes[2]), None
 
     def rising(slope: float) -> Float[np.ndarray, " two"]:
-        value, bend, *_ = counted.fold(partial(_slope_sums, slope / unit), add)
-        return np.array([(value - total) / unit, bend / unit**2])
+        reached, bend, *_ = counted.fold(partial(_slope_sums, slope / unit), add)
+        return np.array([(reached - total) / unit, bend / unit**2])
 
     if (
         known.negative < total < known.positive

@@ -31,7 +31,7 @@ from sordino.mechanisms.ranking_sum import RankingGaussian, centering, part_of
 from sordino.preferences.features import Features, Matrix, features_of_hidden
 from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
 from sordino.privatization.randomization import refuse_unlinked
 
@@ -330,7 +330,6 @@ def _fit_released_rankings(
     return RewardModel(
         weights=weights,
         features=released.features,
-        guarantee=released.guarantee,
         method=evidence.method,
         ridge=ridge,
         ball=ball,
@@ -339,8 +338,7 @@ def _fit_released_rankings(
         pairs=released.pairs,
         standard_errors=None if covariance is None else roots_of_variances(covariance),
         ellipsoid=kept,
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
         statistic=statistic,
         items=None if items is None else items.names,
         item_features=None if items is None else items.features,
@@ -421,9 +419,7 @@ def release_rankings(
     )
     return Released(
         evidence=evidence,
-        guarantee=terms["promise"],
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
         features=features,
         pairs=len(evidence),
     )
@@ -510,15 +506,13 @@ def fit_ranked_records(
     return RewardModel(
         weights=released.value,
         features=features,
-        guarantee=promise,
         method="ranked-perturbation",
         ridge=ridge_of(mechanism),
         ball=ball,
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
         pairs=None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings),
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
         items=rankings.items,
         item_features=None if rankings.items is None else rankings.given,
     )
@@ -609,9 +603,7 @@ def fit_rankings(
     )
     outright: Released[_BallotEvidence] = Released(
         evidence=ballots,
-        guarantee=promise,
-        release_ids=paid.release_ids,
-        artifact=digest,
+        **provenance(paid),
         features=features,
         pairs=len(rankings),
     )
@@ -634,9 +626,7 @@ def fit_choices(
         )
     released: Released[_BallotEvidence] = Released(
         evidence=_evidence_of_choices(private, features),
-        guarantee=private.guarantee,
-        release_ids=private.release_ids,
-        artifact=private.artifact,
+        **provenance(private),
         features=features,
         pairs=len(private),
     )

@@ -30,7 +30,7 @@ from sordino.preferences.chunks import Chunk, Chunks, judged_vectors, judgments
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, UNDECIDED
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
 
 from .confidence import ReleasedMoment, record_ellipsoid, refuse_small_ridge
@@ -134,7 +134,6 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
     return RewardModel(
         weights=weights,
         features=features,
-        guarantee=promise,
         method="objective-perturbation",
         ridge=ridge,
         ball=ball,
@@ -143,8 +142,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         pairs=None if promise.neighbors == ADD_OR_REMOVE_ONE else n,
         ellipsoid=kept,
         moment=moment,
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
     )
 
 

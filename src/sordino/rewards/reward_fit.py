@@ -18,6 +18,7 @@ from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, UsageError
 from sordino.preferences.comparisons import FOLDS
 from sordino.privacy.guarantee import ADAPTIVE_QUESTIONS
+from sordino.privacy.ledger import provenance
 
 from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
 from .evidence import (
@@ -97,7 +98,6 @@ def fit(
     return RewardModel(
         weights=found.weights,
         features=released.features,
-        guarantee=released.guarantee,
         method=released.method or found.method,
         ridge=found.ridge,
         ball=ball,
@@ -106,8 +106,7 @@ def fit(
         pairs=released.pairs,
         standard_errors=None if chosen else standard_errors(evidence, found),
         ellipsoid=ellipsoid_of(evidence, found, ball=ball) if ellipsoid else None,
-        release_ids=released.release_ids,
-        artifact=released.artifact,
+        **provenance(released),
         statistic=evidence.statistic
         if released.release_ids and isinstance(evidence, Evidence)
         else None,

@@ -43,7 +43,7 @@ from sordino.privacy.guarantee import (
     Guarantee,
     NeighboringRelation,
 )
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
 
 from .evidence import Evidence, Released, evidence_of_answers
@@ -128,8 +128,10 @@ def release_votes(
     table = _Met.of_files(battles, items) if isinstance(battles, ChunkSurvey) else None
     vectors = judged.vectors(items) if table is None else table.weighed
     terms: dict[str, Any] = {"promise": promise, "details": {}, "noted": True}
-    released = release_sum(judged, mechanism, vectors, ledger=ledger, entropy=entropy, **terms)
-    known, d = released.known, items.dimension - items.counters
+    known, released = release_sum(
+        judged, mechanism, vectors, ledger=ledger, entropy=entropy, **terms
+    )
+    d = items.dimension - items.counters
     met = table or _Met.of(known.counted(vectors), items)
     if ages is not None and known.used is not None:  # what was new, beside the sum of all
         total = (coefficients(int(ages.max()) + 1)[ages] * known.used) @ vectors.held
@@ -144,9 +146,7 @@ def release_votes(
             ties=released.value[d:],
             noise=np.asarray(factor @ factor.T),
         ),
-        guarantee=promise,
-        artifact=released.artifact,
-        release_ids=released.release_ids,
+        **provenance(released),
         method=mechanism.name,
     )
 
@@ -185,9 +185,7 @@ def votes_of_answers(
             noise=np.zeros((items.dimension, items.dimension)),
             inflation=(1 - 2 * evidence.flip_probability) ** -2,
         ),
-        guarantee=answers.guarantee,
-        artifact=answers.artifact,
-        release_ids=answers.release_ids,
+        **provenance(answers),
         method="randomized-response",
     )
 
@@ -238,9 +236,7 @@ def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> Release
     )
     return ReleasedVotes(
         boards={"": votes},
-        guarantee=choices.guarantee,
-        artifact=choices.artifact,
-        release_ids=choices.release_ids,
+        **provenance(choices),
         method=KaryRandomizedResponse.name,
     )
 
@@ -417,9 +413,7 @@ def _open_votes(
             noise=np.zeros((items.dimension,) * 2),
             openly=True,
         ),
-        guarantee=promise,
-        artifact=judged.source.public_digest,
-        release_ids=released.release_ids,
+        **provenance(released),
         method="non-private",
     )
 
@@ -470,9 +464,7 @@ def release_ballots(
     )
     return ReleasedVotes(
         boards={"": votes_of_ballots(design, released.value, rankings.items)},
-        guarantee=terms["promise"],
-        artifact=released.artifact,
-        release_ids=released.release_ids,
+        **provenance(released),
         method=mechanism.name,
     )
 
@@ -562,9 +554,7 @@ def _release_records(
     )
     return ReleasedVotes(
         boards={"": votes},
-        guarantee=promise,
-        artifact=released.artifact,
-        release_ids=released.release_ids,
+        **provenance(released),
         method="record-sum",
     )
 

@@ -52,7 +52,7 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
     Unit,
 )
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
 from sordino.privacy.persons import People
 
@@ -589,14 +589,12 @@ class WithheldReward(WithheldFit):
         return RewardModel(
             weights=released.value,
             features=self.features,
-            guarantee=promise,
             ridge=self._settings.ridge,
             ball=self._settings.ball,
             gradient_norm=self._known.atol,
             atol=self._known.atol,
             pairs=self._size,
-            release_ids=released.release_ids,
-            artifact=released.artifact,
+            **provenance(released),
         )
 
     # What would let the weights out refuses, whatever it is called with.
