@@ -18,14 +18,14 @@ from functools import partial
 from operator import add
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Integer
 from scipy.special import expit, ndtri
 
-from sordino._validate import failure_probability, finite_array
-from sordino.engines.engine import Engine, Taken
+from sordino._validate import Integers, Numbers, failure_probability, finite_array
+from sordino.engines.engine import Rows
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
 from sordino.mechanisms.grid import each_added
@@ -40,8 +40,6 @@ from .evidence import MOST_FEATURES, Design, Evidence, added_and_largest
 from .finite import likeliest
 from .pair_losses import debias, debiased_loss, debiased_slope
 from .reward_fit import BALL, fit_design, fit_sum
-
-T = TypeVar("T")
 
 _VAGUE = 0.1
 """A standard error above which a share or a loss is told as a sentence, and not as a number."""
@@ -176,17 +174,6 @@ class AnswerMetrics:
         return legible(numbers_of(self))
 
 
-@dataclass(frozen=True, eq=False)
-class _Predicted:
-    """Predictions for the answers of some people, all of whose answers are here."""
-
-    differences: Float[np.ndarray, " n"]  # predicted reward of the first minus the second
-    # ỹ, the answers with their randomization taken out in expectation.
-    targets: Float[np.ndarray, " n"]
-    # Who answered, numbered from 0; None where every answer counts as a person's.
-    persons: Integer[np.ndarray, " n"] | None
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
     """Predictions in memory, for answers that the fit behind them did not see."""
@@ -202,8 +189,9 @@ class HeldOut:
         """Return whether it is known who answered."""
         return self.clusters is not None
 
-    def fold(self, task: Callable[[_Predicted], T], _plus: object = None) -> T:
-        """Return what a task makes of them; refuse what does not fit."""
+    @property
+    def parts(self) -> Rows:
+        """Return differences, ỹ, and who answered, numbered from 0; refuse what does not fit."""
         predictions = finite_array("predictions", self.differences, ndim=1)
         targets = debias(self.answers, self.flip_probability)
         if len(targets) != len(predictions) or len(targets) == 0:
@@ -220,7 +208,7 @@ class HeldOut:
                     f"{who.shape}."
                 )
             persons = np.unique(who, return_inverse=True)[1]
-        return task(_Predicted(predictions, targets, persons))
+        return Rows.of(predictions, targets, persons)
 
 
 def cross_fit(
@@ -266,27 +254,24 @@ _ROW: Final = [("who", "<u8", 2), ("difference", "<f8"), ("answer", "?")]
 class _Predictions:
     """Predictions in a folder that all machines see, in parts that memory holds."""
 
-    engine: Engine  # where they are added up
-    exchange: Exchange  # where they are
-    chunks: int  # from how many chunks they came
+    parts: Rows  # as of predictions in memory; all answers of a person are in one part
     flip_probability: float  # chance that an answer is not the judgment
     linked: bool  # whether it is known who answered
-    taken: Taken | None = None  # called as parts are done
-
-    def fold(self, task: Callable[[_Predicted], T], plus: Callable[[T, T], T]) -> T:
-        """Return the sum of ``task(part)`` over all parts; a part may be empty."""
-        names = "exchange", "chunks", "flip_probability", "linked"
-        of_part = partial(_of_part, task, {name: getattr(self, name) for name in names})
-        return self.engine.fold(range(PARTS), of_part, plus, taken=self.taken)
 
 
-def _of_part(task: Callable[[_Predicted], T], of: dict[str, Any], part: int) -> T:
-    """Return what a task makes of the predictions of one part."""
-    rows, persons = of["exchange"].read(part, of["chunks"]), None
-    if of["linked"]:
+def _read_part(
+    exchange: Exchange, chunks: int, flip_probability: float, linked: object, part: int
+) -> Iterator[tuple[int, Numbers, Numbers, Integers | None]]:
+    """Yield the predictions of one part, which may be none."""
+    rows, persons = exchange.read(part, chunks), None
+    if linked:
         persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
-    targets = debias(rows["answer"].astype(np.int8), of["flip_probability"])
-    return task(_Predicted(rows["difference"], targets, persons))
+    yield (
+        part,
+        rows["difference"],
+        debias(rows["answer"].astype(np.int8), flip_probability),
+        persons,
+    )
 
 
 @contextmanager
@@ -303,14 +288,10 @@ def opened_predictions(
         task, chunks = partial(_predict, survey, exchange, weights, features), survey.chunks
         if survey.engine.fold(chunks, task, add, taken=survey.taken) != survey.counted:
             raise DataError("The input changed while it was read. Nothing was measured.")
-        yield _Predictions(
-            engine=survey.engine,
-            exchange=exchange,
-            chunks=len(chunks),
-            flip_probability=flip_probability,
-            linked=survey.linked,
-            taken=survey.taken,
-        )
+        linked = survey.linked
+        read = partial(_read_part, exchange, len(chunks), flip_probability, linked)
+        parts = Rows(survey.engine, range(PARTS), read, (survey.counted, 1), survey.taken)
+        yield _Predictions(parts=parts, flip_probability=flip_probability, linked=linked)
 
 
 def _predict(
@@ -355,16 +336,16 @@ def measure_predictions(
     # the loss is the mean of softplus(Δ) − ỹΔ, the win rate that of ỹp + (1 − ỹ)(1 − p), and the
     # slope the root b of Σ (σ(bΔ) − ỹ)Δ = 0, with the error √Σ(score²)/Σσ′(bΔ)Δ² (delta method).
     # Errors are robust to dependence between the answers of a person.
-    heat = _EVEN if temperature is None else temperature
-    sums, largest = predictions.fold(partial(_totals, heat), added_and_largest)
+    heat, parts = _EVEN if temperature is None else temperature, predictions.parts
+    sums, largest = parts.fold(partial(_totals, heat), added_and_largest)
     (lowest, highest), rows, unit = sums[4:], int(sums[0]), float(largest)
     means, root, information = sums[1:4] / rows, None, 0.0
     if lowest < 0 < highest:
-        root = increasing_root(lambda slope: predictions.fold(partial(_scores, unit, slope), add))
+        root = increasing_root(lambda slope: parts.fold(partial(_scores, unit, slope), add))
     if root is not None:  # where the scores add up to 0, up to rounding
-        score, information = predictions.fold(partial(_scores, unit, root), add).tolist()
+        score, information = parts.fold(partial(_scores, unit, root), add).tolist()
         means = np.append(means, score / rows)
-    persons, squares = predictions.fold(partial(_spread, heat, means, root, unit), each_added)
+    persons, squares = parts.fold(partial(_spread, heat, means, root, unit), each_added)
     g = int(persons)  # of a mean over clusters: √(G/(G − 1) · Σ(sum of a cluster)²)/n
     errors = [math.inf if g == 1 else math.sqrt(g / (g - 1) * float(of)) / rows for of in squares]
     if not predictions.linked:
@@ -395,49 +376,58 @@ def measure_predictions(
     )
 
 
-def _values(part: _Predicted, heat: float) -> Float[np.ndarray, "3 n"]:
+def _values(gaps: Numbers, targets: Numbers, heat: float) -> Float[np.ndarray, "3 n"]:
     """Return what accuracy, loss and win rate are means of: how often the winner is picked."""
-    gaps, targets = part.differences, part.targets
     # a reward picks the first answer of each pair with chance 1, 0, or ½ without a gap
     greedy, tilted = 0.5 + 0.5 * np.sign(gaps), expit(gaps / heat)
     picks = [targets * chance + (1 - targets) * (1 - chance) for chance in (greedy, tilted)]
     return np.stack([picks[0], debiased_loss(gaps, targets), picks[1]])
 
 
-def _totals(heat: float, part: _Predicted) -> list[np.ndarray]:
+def _totals(
+    heat: float, _part: int, gaps: Numbers, targets: Numbers, _: object
+) -> list[np.ndarray]:
     """Return what one part adds up to, and the largest |Δ|."""
     # How many there are; what accuracy, loss and win rate are means of; and Σ(1[Δ < 0] − ỹ)Δ and
     # Σ(1[Δ > 0] − ỹ)Δ, the scores of an infinite slope.
-    gaps, targets = part.differences, part.targets
     limits = [((side - targets) * gaps).sum() for side in (gaps < 0, gaps > 0)]
-    sums = np.array([len(gaps), *_values(part, heat).sum(axis=1), *limits])
+    sums = np.array([len(gaps), *_values(gaps, targets, heat).sum(axis=1), *limits])
     return [sums, np.asarray(np.abs(gaps).max(initial=0.0))]
 
 
-def _scores(unit: float, slope: float, part: _Predicted) -> Float[np.ndarray, " two"]:
+def _scores(
+    unit: float, slope: float, _part: int, gaps: Numbers, targets: Numbers, _: object
+) -> Float[np.ndarray, " two"]:
     """Return the sums of the scores of one part, and of their derivatives."""
-    score, bend = _slope_scores(part, unit, slope)
+    score, bend = _slope_scores(gaps, targets, unit, slope)
     return np.array([score.sum(), bend.sum()])
 
 
 def _slope_scores(
-    part: _Predicted, unit: float, slope: float
+    gaps: Numbers, targets: Numbers, unit: float, slope: float
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record."""
-    scaled = part.differences / unit
+    scaled = gaps / unit
     chosen = expit(slope * scaled)
-    return (chosen - part.targets) * scaled, chosen * (1 - chosen) * scaled**2
+    return (chosen - targets) * scaled, chosen * (1 - chosen) * scaled**2
 
 
 def _spread(
-    heat: float, means: Float[np.ndarray, " k"], root: float | None, unit: float, part: _Predicted
+    heat: float,
+    means: Numbers,
+    root: float | None,
+    unit: float,
+    _part: int,
+    gaps: Numbers,
+    targets: Numbers,
+    persons: Integers | None,
 ) -> list[np.ndarray]:
     """Return how many persons are in one part, and the squares of what each deviates."""
-    values = list(_values(part, heat))
-    values += [] if root is None else [_slope_scores(part, unit, root)[0]]
+    values = list(_values(gaps, targets, heat))
+    values += [] if root is None else [_slope_scores(gaps, targets, unit, root)[0]]
     sums = [of - mean for of, mean in zip(values, means, strict=True)]
-    if part.persons is not None:
-        sums = [np.bincount(part.persons, weights=of) for of in sums]
+    if persons is not None:
+        sums = [np.bincount(persons, weights=of) for of in sums]
     return [np.array(len(sums[0])), np.array([float(of @ of) for of in sums])]
 
 
