@@ -18,7 +18,6 @@ from sordino._random import entropy
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelDesign
 from sordino.rewards import record_release
-from sordino.rewards.confidence import ReleasedMoment
 
 WORDS = (
     *("calm", "bright", "short", "plain", "warm", "clear", "kind"),
@@ -58,10 +57,8 @@ def ignore_private_data(patch):
 
     def no_records(records, mechanism, *, ball, second_moment, entropy):
         weights = np.linspace(-0.3, 0.4, records.shape[1])
-        if second_moment is None:
-            return weights, None
-        matrix = 500 * np.eye(records.shape[1])
-        return weights, ReleasedMoment(matrix=matrix, mechanism=second_moment)
+        moment = [] if second_moment is None else 500 * np.eye(records.shape[1])
+        return np.concatenate([weights, np.ravel(moment)])
 
     def no_values(self, values, *, entropy, **more):
         fixed = np.tile([1.0, 0.2, 0.2, 0.1][: values.shape[1]], (200, 1))

@@ -289,7 +289,7 @@ def test_no_fit_of_records_is_refused_where_rounding_ends_it(kind):
         assert strained.gradient_norm <= 1e-11
         assert np.linalg.norm(strained.theta - exact.theta) <= 1e-7
         held = Rows.of(rows, labels)
-        weights, _ = release_records(
+        weights = release_records(
             held, noise, ball=ball, second_moment=None, entropy=_random.SimulatedEntropy(seed)
         )
         assert np.isfinite(weights).all()

@@ -246,5 +246,6 @@ def test_the_published_noise_is_refuted_when_a_record_is_replaced():
     Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²
     """
     deviation, ridge = math.sqrt(40 * math.log(1e8)) / 2, 50.0
-    case = _tilted._worst_pairs(REPLACE_ONE, 1.0, ridge, deviation)
+    settings = SimpleNamespace(bound=1.0, _ridge=ridge, standard_deviation=deviation)
+    case = ObjectivePerturbation.worst_case(settings, REPLACE_ONE)
     assert exact_delta(case, ridge, deviation, 0.5) > 5e-9

@@ -20,7 +20,7 @@ import sordino
 from sordino import _random
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
-from sordino.mechanisms.label_sum import _ChunkedTotal, _Sum
+from sordino.mechanisms.label_sum import ChunkedLabels, _Sum
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
@@ -57,7 +57,8 @@ def labels(entropy):
 
 def chunked(entropy):
     added = _Sum(np.zeros(D, np.int64), 1, N, 1.0, 1.0)
-    secret = _ChunkedTotal(NOISE, NOISE.prepare(ROWS).ellipsoid, added, 2.0**20)
+    shape = NOISE.prepare(ROWS).ellipsoid
+    secret = ChunkedLabels(NOISE, shape, added=added, moved=2.0**20)
     return secret.release(entropy=entropy)
 
 
@@ -116,7 +117,7 @@ CASES = {
     "LabelDesign": (labels, 0, D),
     "RankingDesign": (rankings, 0, 2),
     "BallotDesign": (ballots, 0, 6),  # of three items, and of the three pairs of them
-    "_ChunkedTotal": (chunked, 0, D),
+    "ChunkedLabels": (chunked, 0, D),
     "GaussianRegression": (
         lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),
     "AdaptiveRegression": (

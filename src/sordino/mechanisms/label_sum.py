@@ -714,8 +714,8 @@ class LabelDesign(DesignedSum):
         return np.append(total, (times == 1) @ self.tied.astype(np.int64))
 
 
-@dataclass(frozen=True, eq=False)
-class ChunkedLabels:
+@dataclass(frozen=True, eq=False, repr=False)
+class ChunkedLabels(_HiddenSum):
     """A release of labels whose public vectors an engine reads.
 
     Guarantee:
@@ -731,6 +731,8 @@ class ChunkedLabels:
     mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     parts: int = 2  # P, of which every label is a whole number
+    added: _Sum | None = None  # what the rows contribute, where `total` read them: keep it secret
+    moved: float = 0.0  # how many steps one change moves the sum at most, rounded up: Δ
 
     @classmethod
     def prepare(cls, mechanism: LabelMechanism, rows: Rows, *, parts: int = 2) -> ChunkedLabels:
@@ -742,8 +744,8 @@ class ChunkedLabels:
         shorter = alone.turned(partial(counting_less, longest=mechanism.longest))
         return cls(mechanism, mechanism.ellipsoid_of(shorter), parts)
 
-    def total(self, rows: Rows) -> _ChunkedTotal:
-        """Return the sum without noise, which is as secret as the labels, and spends nothing."""
+    def total(self, rows: Rows) -> ChunkedLabels:
+        """Return this with the sum without noise, as secret as the labels; it spends nothing."""
         # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
@@ -754,9 +756,18 @@ class ChunkedLabels:
         if added.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
         moved = added.moved * (self.mechanism.records_per_person or 1) / FINER
-        total = _ChunkedTotal(self.mechanism, self.ellipsoid, added, moved)
+        total = replace(self, added=added, moved=moved)
         total.refuse_unusable_noise()
         return total
+
+    def release(self, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
+        """Return the noised sum of what was read; the spend must already be on a ledger.
+
+        Guarantee:
+            What the mechanism's ``guarantee`` returns.
+        """
+        assert self.added is not None  # noqa: S101 - for the type checker
+        return np.asarray(self._noised(self.added.total, 1, entropy)[0])
 
 
 @dataclass(eq=False)
@@ -777,24 +788,6 @@ class _Sum:
         self.squares += other.squares
         self.longest = max(self.longest, other.longest)
         return self
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _ChunkedTotal(_HiddenSum):
-    """A sum that has no noise yet: keep it secret."""
-
-    mechanism: LabelMechanism  # the settings
-    ellipsoid: Ellipsoid  # the shape of the noise
-    added: _Sum  # what the rows contribute
-    moved: float  # how many steps one change moves the sum at most, rounded up: Δ
-
-    def release(self, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
-        """Return the noised sum; the spend must already be on a ledger.
-
-        Guarantee:
-            What the mechanism's ``guarantee`` returns.
-        """
-        return np.asarray(self._noised(self.added.total, 1, entropy)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,16 +100,11 @@ def _largest_mu(
                 f"No tilt keeps epsilon={epsilon!r}, delta={delta!r} with this ridge and second "
                 "moment. Use a larger ridge, a smaller second moment, or a larger budget."
             )
-    return enough if enough == too_much else _between(excess, (too_much, over), (enough, left))
-
-
-def _between(
-    excess: Callable[[float], float], fails: tuple[float, float], holds: tuple[float, float]
-) -> float:
-    """Return a point where ``excess`` is at most 0 and above −1e-3: false position, Illinois."""
-    # Each end is a point and its excess; what is returned was evaluated.
-    (high, over), (low, under) = fails, holds
-    best, depth = low, under
+    if enough == too_much:
+        return enough
+    # False position (Illinois) for an excess of at most 0 and above −1e-3; what is returned was
+    # evaluated.
+    high, low, under, best, depth = too_much, enough, left, enough, left
     for _ in range(_ROUNDS):
         if depth > -_CLOSE or high - low <= 1e-12 * high:
             break
@@ -416,22 +411,6 @@ def _solved(known: Known, tilts: np.ndarray, ridge: float, atol: float) -> np.nd
     raise ConvergenceError(f"A tilted objective was not minimized in {_STEPS} steps.")
 
 
-def _worst_pairs(
-    neighbors: NeighboringRelation, bound: float, ridge: float, standard_deviation: float
-) -> WorstCase:
-    """Return two neighboring inputs whose weights lie where a record's slope is nearly 1."""
-    noise = standard_deviation / bound
-    if neighbors == REPLACE_ONE:
-        around = _pull(np.array([0.0, -1.0]), bound, ridge, noise)
-        stiff = np.repeat([[bound, 0.0], [-bound, 0.0]], few(_STIFF + 10 * noise), axis=0)
-        right = bound * np.array([[math.sqrt(1 - _LEAN**2), _LEAN]])
-        one, other = (np.vstack([around, stiff, row]) for row in (right, right * [[-1.0, 1.0]]))
-        return WorstCase(one, other)
-    around = _pull(np.array([-1.0]), bound, ridge, noise)
-    others = {REPLACE_SPECIAL: np.zeros((1, 1)), ADD_OR_REMOVE_ONE: np.zeros((0, 1))}
-    return WorstCase(np.vstack([around, [[bound]]]), np.vstack([around, others[neighbors]]))
-
-
 def _pull(direction: np.ndarray, bound: float, ridge: float, noise: float) -> np.ndarray:
     """Return short records that hold the weights at about 30/R in one direction."""
     # Some balance the ridge. Others balance each other there, so many that the tilt moves the
@@ -584,7 +563,16 @@ class ObjectivePerturbation(Tilt):
         they can be. It is one coordinate wide, or two if that record is replaced.
         """
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        return _worst_pairs(neighbors, self.bound, self._ridge, self.standard_deviation)
+        bound, ridge, noise = self.bound, self._ridge, self.standard_deviation / self.bound
+        if neighbors == REPLACE_ONE:
+            around = _pull(np.array([0.0, -1.0]), bound, ridge, noise)
+            stiff = np.repeat([[bound, 0.0], [-bound, 0.0]], few(_STIFF + 10 * noise), axis=0)
+            right = bound * np.array([[math.sqrt(1 - _LEAN**2), _LEAN]])
+            one, other = (np.vstack([around, stiff, row]) for row in (right, right * [[-1.0, 1.0]]))
+            return WorstCase(one, other)
+        around = _pull(np.array([-1.0]), bound, ridge, noise)
+        others = {REPLACE_SPECIAL: np.zeros((1, 1)), ADD_OR_REMOVE_ONE: np.zeros((0, 1))}
+        return WorstCase(np.vstack([around, [[bound]]]), np.vstack([around, others[neighbors]]))
 
     def _records(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
         return _as_rankings(self.clipped(values))

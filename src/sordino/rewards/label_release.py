@@ -319,13 +319,10 @@ class Judged:
         in_files = ChunkedLabels.prepare(mechanism, vectors, parts=self.parts)
         others = source.linked and source.chunks.dimension is not None  # texts are, in any case
         total = in_files.total(verified(vectors, source) if others else vectors)
-        public = KnownSum(
-            used=None,
-            factor=total.factor,
-            scale=total.scale,
-            squares=total.added.squares,
-            longest=total.added.longest,
-        )
+        added = total.added
+        assert added is not None  # noqa: S101 - for the type checker
+        sizes = {"squares": added.squares, "longest": added.longest}
+        public = KnownSum(used=None, factor=total.factor, scale=total.scale, **sizes)
         return public, lambda: total.release(entropy=entropy)
 
 

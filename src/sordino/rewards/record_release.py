@@ -115,10 +115,8 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
 
     released = ledger.charge(
         mechanism.event,
-        lambda: _together(
-            *release_records(
-                source, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
-            )
+        lambda: release_records(
+            source, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
         ),
         digest=digest_of_array,
         promise=promise,
@@ -170,11 +168,6 @@ def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePertu
         )
 
 
-def _together(weights: Vector, moment: ReleasedMoment | None) -> Float[np.ndarray, " all"]:
-    """Return weights, and the moment behind them."""
-    return weights if moment is None else np.concatenate([weights, moment.matrix.ravel()])
-
-
 def _clipped(
     records: Pairs | ChunkSurvey,
     mechanism: ObjectivePerturbation,
@@ -208,8 +201,8 @@ def release_records(
     ball: float,
     second_moment: SecondMoment | None,
     entropy: Entropy,
-) -> tuple[Vector, ReleasedMoment | None]:
-    """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
+) -> Float[np.ndarray, " all"]:
+    """Return noised weights, and the moment behind them; the spend must already be on a ledger.
 
     Records are feature differences x of the first answer and the second, clipped, with labels
     beside them: 1 where the first was preferred, 0 where the second was, 2 where neither.
@@ -218,18 +211,18 @@ def release_records(
         That of the mechanism, for both together, if the records were clipped to its bound. Shown
         by tests/soundness/test_central_record.py.
     """
-    moment = None
+    moment = np.zeros(0)
     if second_moment is not None:
         # Σ xxᵀ in whole steps: the same integers, whatever engine adds them
         total = records.fold(partial(_outer, second_moment), np.add)
-        matrix = second_moment.release_total(total, entropy=entropy)
-        moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
+        moment = second_moment.release_total(total, entropy=entropy).ravel()
 
     def minimize(tilt: Vector) -> Solution:
         # coins after the tilt: a seeded tilt is then the same for any number of records
         return minimize_tilted(tilted_loss(records, tilt, entropy), mechanism, ball=ball)
 
-    return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
+    weights = mechanism.release(minimize, d=records.shape[1], entropy=entropy)
+    return np.concatenate([weights, moment])
 
 
 def tilted_loss(records: Rows, tilt: Vector, entropy: Entropy) -> Objective:
