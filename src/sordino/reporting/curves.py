@@ -17,7 +17,7 @@ import numpy as np
 from sordino._files import refuse_output, write_text
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
-from sordino.rewards.forecast import IN_WORDS, Forecast, Prediction, growth_curve, utility_curve
+from sordino.rewards.forecast import IN_WORDS, WAYS, Forecast, Prediction
 from sordino.rewards.metrics import REACH
 
 from .drawing import Scale, environment, powers_of_ten, round_step
@@ -116,19 +116,12 @@ def _line(forecast: Forecast, name: str, points: int) -> list[tuple[float, float
     """Return epsilon and accuracy of one way, the chosen epsilon among them."""
     low, high = _range(forecast)
     grid = {*np.geomspace(low, high, points)[1:-1].tolist(), low, forecast.epsilon, high}
-    rows: list[dict[str, float]] = []
+    line: list[tuple[float, float]] = []
     for epsilon in sorted(grid):
         with suppress(UsageError):  # no noise keeps this one
-            rows += utility_curve(
-                forecast.n,
-                dimension=forecast.dimension,
-                epsilons=[epsilon],
-                accuracy=forecast.assumed_accuracy,
-                method=forecast.method,
-                noise=name,
-                delta=forecast.delta,
-            )
-    return [(row["epsilon"], row["accuracy"]) for row in rows]
+            way = WAYS[name](forecast.world, epsilon, forecast.delta)
+            line.append((epsilon, way.accuracy(forecast.n)))
+    return line
 
 
 def _range(forecast: Forecast) -> tuple[float, float]:
@@ -163,14 +156,7 @@ def _label_panel(forecast: Forecast) -> _Panel:
     low = max(1.0, min([forecast.n, *needed]) / _BEYOND)
     high = max(forecast.n, min(max([forecast.n, *needed]) * _BEYOND, _MOST_LABELS))
     counts = [min(int(count), _LARGEST) for count in np.geomspace(low, high, 61)]
-    found = growth_curve(
-        counts,
-        dimension=forecast.dimension,
-        epsilon=forecast.epsilon,
-        accuracy=forecast.assumed_accuracy,
-        method=forecast.method,
-        delta=forecast.delta,
-    )
+    found = forecast.growth(counts)
     points = [("chosen", float(forecast.n), way.accuracy) for way in forecast.ways.values()]
     levels, target = {"guessing": 0.5}, forecast.target
     if target is not None and needed:

@@ -488,25 +488,6 @@ def utility_curve(
     return rows
 
 
-def growth_curve(
-    counts: Iterable[int],
-    *,
-    dimension: int,
-    epsilon: float,
-    accuracy: float = 0.65,
-    method: Method = "debiased",
-    delta: float = 1e-6,
-) -> dict[str, list[float]]:
-    """Return the accuracy that several numbers of labels would give, in every way to be private."""
-    # Source: docs/local.md, planning; docs/central.md, "Planning".
-    numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
-    world = World.of(dimension, accuracy, method)
-    epsilon = _validate.positive("epsilon", epsilon)
-    delta = _validate.failure_probability("delta", delta)
-    ways = {"non-private": _without_privacy(world)} | _offered_ways(world, epsilon, delta)[0]
-    return {name: [way.accuracy(count) for count in numbers] for name, way in ways.items()}
-
-
 @dataclass(frozen=True, kw_only=True)
 class _WayForecast(Prediction):
     """How well a reward would be learned in one way to be private, and what that way promises."""
@@ -568,6 +549,18 @@ class Forecast:
     def reachable(self) -> bool:
         """Return whether some number of labels reaches the target; False without a target."""
         return self.target is not None and self.target < self.assumed_accuracy
+
+    @functools.cached_property
+    def world(self) -> World:
+        """Return what is assumed about people and features."""
+        return World.of(self.dimension, self.assumed_accuracy, self.method)
+
+    def growth(self, counts: Sequence[int]) -> dict[str, list[float]]:
+        """Return the accuracy that several numbers of labels would give, without privacy too."""
+        # Source: docs/local.md, planning; docs/central.md, "Planning".
+        ways = _offered_ways(self.world, self.epsilon, self.delta)[0]
+        ways = {"non-private": _without_privacy(self.world)} | ways
+        return {name: [way.accuracy(count) for count in counts] for name, way in ways.items()}
 
     @property
     def best(self) -> str:

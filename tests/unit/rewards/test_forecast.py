@@ -20,7 +20,6 @@ from sordino.rewards.forecast import (
     World,
     _offered_ways,
     break_even,
-    growth_curve,
     lost_accuracy,
     tilted_scatter,
     utility_curve,
@@ -347,17 +346,15 @@ def test_rows_are_those_of_estimate(name):
 
 
 def test_growth_is_that_of_estimate():
-    found = growth_curve([1, 50, 7000], epsilon=0.7, delta=1e-5, **LARGE)
+    found = estimate(8, epsilon=0.7, delta=1e-5, **LARGE).growth([1, 50, 7000])
     assert list(found) == ["non-private", "labels", "label-estimate", "record-estimate"]
     for k, n in enumerate((1, 50, 7000)):
         forecast = estimate(n, epsilon=0.7, delta=1e-5, **LARGE)
         assert found["non-private"][k] == forecast.non_private.accuracy
         for name, way in forecast.ways.items():
             assert found[name][k] == way.accuracy
-    assert list(growth_curve([5], epsilon=0.7, delta=0.0, **LARGE)) == [
-        "non-private",
-        "labels",
-    ]
+    pure = estimate(5, epsilon=0.7, delta=0.0, **LARGE)
+    assert list(pure.growth([5])) == ["non-private", "labels"]
 
 
 @pytest.mark.parametrize(
@@ -373,11 +370,3 @@ def test_growth_is_that_of_estimate():
 def test_curves_out_of_range(change, word):
     with pytest.raises(UsageError, match=word):
         utility_curve(100, **({"epsilons": [1.0], "dimension": 4} | change))
-
-
-@pytest.mark.parametrize("change", [{"epsilon": 0.0}, {"epsilon": 1e-9}, {"delta": 1.0}])
-def test_growth_out_of_range(change):
-    with pytest.raises(UsageError):
-        growth_curve([1], **({"epsilon": 1.0, "dimension": 4} | change))
-    with pytest.raises(UsageError, match="counts"):
-        growth_curve([0], epsilon=1.0, dimension=4)
