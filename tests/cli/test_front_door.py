@@ -9,7 +9,7 @@ import pytest
 from pyarrow import feather, parquet
 from tests.tiers import few
 
-from sordino.runs.align_settings import Align, NoiseOn
+from sordino.runs.align_settings import Align
 from sordino.runs.alignment import _reads_chunks
 from sordino.runs.settings import Neighbors, Unit
 
@@ -182,7 +182,7 @@ def test_every_kind_of_noise_reads_what_is_small_in_memory(folder, name, noise):
 
 def test_no_number_of_private_records_decides_how_they_are_read(folder):
     """Where n is private, no rows are read as many are; where it is public, few go to memory."""
-    settings = {"out": folder / "o", "noise": NoiseOn.estimate, "unit": Unit.record}
+    settings = {"out": folder / "o", "noise": "estimate", "unit": Unit.record}
     for n in (0, N):
         table = pa.Table.from_pylist(KINDS["pairs"]).slice(0, n)
         parquet.write_table(table, folder / "x.parquet")

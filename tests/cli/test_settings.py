@@ -11,11 +11,11 @@ import pytest
 from tests.apart import apart
 from tests.tiers import few
 
-from sordino.cli._language_run import TrainingNoise, TrainReward
+from sordino.cli._language_run import TrainReward
 from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
-from sordino.runs.align_settings import Align, NoiseOn
-from sordino.runs.bandit_run import Bandit, Method
+from sordino.runs.align_settings import Align
+from sordino.runs.bandit_run import Bandit
 from sordino.runs.settings import declared, flag_of, refuse_foreign
 
 from .conftest import CANARY, pair, refused
@@ -75,7 +75,12 @@ def test_other_settings_out_of_range(ready, more, word):
         refused(ready, [*PRIVATIZE, "1", *more], 2, word, lines=None)
 
 
-KINDS = {Align: NoiseOn, Bandit: Method, TrainReward: TrainingNoise}
+KINDS = {
+    kind: said.choices
+    for kind, name in {Align: "noise", Bandit: "method", TrainReward: "noise"}.items()
+    for own, _, said in declared(kind)
+    if own.name == name
+}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

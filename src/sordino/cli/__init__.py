@@ -38,7 +38,6 @@ from sordino._version import __version__
 from sordino.errors import FileSystemError, PrivacyWarning, SordinoError, UsageError
 
 if TYPE_CHECKING:
-    from sordino.runs.run import Run
     from sordino.runs.settings import Declared, Spending
 
 COMMANDS: dict[str, str] = tomllib.loads(
@@ -76,7 +75,13 @@ def load_command(name: str) -> Any:
     if name in _RUNS:
         module, settings = _RUNS[name]
         home = import_module(f"sordino.runs.{module}")
-        _run_command(name, getattr(home, settings), home.prepare)
+
+        def body(given: Any) -> None:  # what is told of a run is what its list says
+            run = home.prepare(given)
+            tell(run.settings, *run.outcome())
+
+        body.__name__, body.__doc__ = name, COMMANDS[name]
+        command(app, getattr(home, settings))(body)
     else:
         import_module(f"sordino.cli.{name}")
     shown: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": "rich"}
@@ -162,17 +167,6 @@ def command(
     return registered
 
 
-def _run_command(name: str, settings: type[S], prepare: Callable[[S], Run]) -> None:
-    """Make a command that does one run: what is told of it is what its list says."""
-
-    def body(given: S) -> None:
-        run = prepare(given)
-        tell(run.settings, *run.outcome())
-
-    body.__name__, body.__doc__ = name, COMMANDS[name]
-    command(app, settings)(body)
-
-
 _LEAST_WIDTH = 88
 _SIMULATED = "[bold white on red] SIMULATED: a seed was used, so nothing here is private [/]"
 
@@ -250,17 +244,6 @@ def _say_warning(message: Warning | str, category: type[Warning], *_: object) ->
     sys.stderr.write(f"{category.__name__}: {message}\n")
 
 
-def _explain_crash(error: BaseException) -> None:
-    """Print where an unforeseen error happened, but not its message, which may quote data."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
-    sys.stderr.write(
-        f"InternalError: {type(error).__name__} at {place}. This is a bug in sordino; its message "
-        "is withheld because it may quote data. The ledger says what was spent before it. Please "
-        "report it with the command you ran.\n"
-    )
-
-
 _GROUP = get_command(app)  # built once; a command is loaded into it when it is asked for
 _INTERRUPTED = 130
 _TOO_LARGE = (
@@ -297,7 +280,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"FileSystemError: {error.strerror or type(error).__name__}.\n")
         return FileSystemError.exit_code
     except Exception as error:  # noqa: BLE001 (the last line of defense: no message may escape)
-        _explain_crash(error)
+        # where it happened, but not its message, which may quote data
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
+        sys.stderr.write(
+            f"InternalError: {type(error).__name__} at {place}. This is a bug in sordino; its "
+            "message is withheld because it may quote data. The ledger says what was spent before "
+            "it. Please report it with the command you ran.\n"
+        )
         return 1
     if result == _INTERRUPTED:  # typer turns Ctrl-C into an exit of its own
         return _stopped("Interrupted", _INTERRUPTED)

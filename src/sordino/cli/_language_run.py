@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
@@ -88,13 +87,6 @@ _LAST = "training_log.json"  # which a training writes last: without it, it is n
 _A_RELEASE = "what a comparison with the raw records says would be a release of its own"
 
 
-class TrainingNoise(StrEnum):
-    """Where the noise is."""
-
-    labels = "labels"
-    updates = "updates"
-
-
 Source = Annotated[
     Path,
     Argument(
@@ -120,10 +112,11 @@ class Train(Paying, Reading):
     source: Source
     model: Start
     out: Checkpoint
-    noise: TrainingNoise = PrivacyOption(
+    noise: str = PrivacyOption(
         "Where the noise is: on every single label; or on the updates of every step, sums of "
         "clipped gradients that a curator makes of raw judgments.",
-        TrainingNoise.labels,
+        "labels",
+        choices=tuple(_FOREIGN),
     )
     epsilon: float | None = PrivacyOption(
         "Privacy loss of one label, with --noise updates of one --unit; raw judgments need it."
@@ -201,7 +194,7 @@ class Train(Paying, Reading):
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together before a file is opened."""
-        if self.noise is TrainingNoise.updates:
+        if self.noise == "updates":
             self._refuse_on_updates()
         elif self.unit not in {None, Unit.label}:
             raise UsageError(
@@ -325,7 +318,7 @@ def refuse_folder(out: Path, *, force: bool, spends: bool = False) -> None:
 
 def train(settings: Train) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
-    if settings.noise is TrainingNoise.labels:
+    if settings.noise == "labels":
         tell(settings, *_on_answers(settings).outcome())
         return
     privacy, terms = settings.privacy(), settings.terms()
@@ -529,7 +522,7 @@ class _OnAnswers(_Training):
             rows["loss"] = f"{loss:.4f} ({told['loss']}, last logged, on randomized answers)"
         if answers is not None:
             rows["answers"] = f"{answers} (train on it again: it spends nothing)"
-        return rows | (ledger_rows(**_head(ledger)) if self.pays else {})
+        return rows | (ledger_rows(*ledger.head) if self.pays else {})
 
     def _private(self, ledger: Ledger) -> PrivatePairs:
         """Return randomized answers: those that were read, or new ones that are kept in a file."""
@@ -629,7 +622,7 @@ class _OnJudgments(_Training):
         return {
             **self.promise_rows(told, f"epsilon={never_less(told['spend'])}"),
             **self._noise_rows(),
-            **ledger_rows(**_head(ledger)),
+            **ledger_rows(*ledger.head),
         }
 
     def _noise_rows(self) -> dict[str, str]:

@@ -230,15 +230,7 @@ def _listed(
 ) -> dict[str, Any]:
     """Return what is counted of rankings or trajectories, and what their command must say."""
     words: list[str] = []
-    if kind == CHOICES:
-        choices = read_rankings(source, **asked)
-        counts = {
-            "judgments": len(choices),
-            "different questions": len({*choices.keys}),
-            "candidates of each": int(choices.sizes.max()),
-        }
-        persons = choices.persons
-    elif kind == RANKINGS:
+    if kind in {CHOICES, RANKINGS}:
         try:
             ballots = read_rankings(source, **asked)
         except UsageError as error:
@@ -246,14 +238,12 @@ def _listed(
                 raise
             words = ["--all-offered"]  # of the two ways on the one that publishes less
             ballots = read_rankings(source, **asked, offered="all")
-        assert isinstance(ballots, Rankings)  # noqa: S101 - for the type checker
-        counts = {
-            "judgments": len(ballots),
-            "different questions": len({*ballots.keys}),
-            "most candidates of one": int(ballots.sizes.max()),
-            "with ties, or not all listed": int(np.sum(~ballots.complete)),
-        }
-        persons = ballots.persons
+        counts, persons = {"judgments": len(ballots)}, ballots.persons
+        counts["different questions"] = len({*ballots.keys})
+        said = "most candidates of one" if kind == RANKINGS else "candidates of each"
+        counts[said] = int(ballots.sizes.max())
+        if isinstance(ballots, Rankings):
+            counts["with ties, or not all listed"] = int(np.sum(~ballots.complete))
     elif any(isinstance(side, Mapping) for side in sides):
         words, persons = ["--step-features TABLE"], None
         steps = next(side["states"] for side in sides if isinstance(side, Mapping))
@@ -340,15 +330,10 @@ def _terms(settings: _Inspect, told: Mapping[str, Any]) -> list[str]:
 
 def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     data = " ".join(str(path) for path in settings.sources)
-    if told["kind"] == CHOICES:
-        return (
-            f"sordino rank {data} --out board"
-            if told["named"]
-            else f"sordino align {data} --out run"
-        )
-    if told["kind"] == "randomized answers":
-        way = f"sordino rank {data} --out board"
-        return way if told["named"] else f"sordino fit {data} --out reward.json"
+    private = {CHOICES: ("align", "run"), "randomized answers": ("fit", "reward.json")}
+    if told["kind"] in private:
+        verb, out = ("rank", "board") if told["named"] else private[told["kind"]]
+        return f"sordino {verb} {data} --out {out}"
     if told["kind"] == _LOG:
         return "sordino bandit --help"
     if told["kind"] == _USERS:

@@ -174,7 +174,7 @@ class _Privatization(Run):
         }
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
-        out, plan, head = self.settings.out, self.expected, ledger.head
+        out, plan = self.settings.out, self.expected
         return {
             "written": f"{told['files']:,} files and their manifests in {out.name}"
             if "files" in told
@@ -184,7 +184,7 @@ class _Privatization(Run):
             **unit_rows(plan),
             "caveats": ", ".join(told["caveats"]) or "none",
             **dropped_row(plan["dropped"]),
-            **ledger_rows(head.digest, head.rows),
+            **ledger_rows(*ledger.head),
         }
 
     @contextmanager

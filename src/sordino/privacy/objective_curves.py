@@ -202,23 +202,19 @@ def _largest_loss(
     """Return f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2, rounded up."""
     # The loss is convex in t in the middle and concave on both sides, so its maximum lies on one of
     # the sides; with t → 1 − t the right side becomes a left one.
-    tilt, end = mu * noise, _convex_from(mu, kappa)
+    # It is convex from this t ≤ 1/2 on, up to 1 − t: its second derivative in t is
+    # μ² − (κ² + 4κ)w² + 2κw, w = 1/(1 + κt(1 − t)), at least 0 once 1/w is at least
+    # (κ + 4)/(1 + √(1 + μ²(1 + 4/κ))).
+    tilt, end = mu * noise, 0.0
+    if kappa > 0:
+        root = math.sqrt(1 + mu * mu + 4 * (mu / kappa) * mu)
+        height = max(0.0, (kappa + 3 - root) / (1 + root) / kappa)  # of t(1 − t)
+        end = 2 * height / (1 + math.sqrt(max(0.0, 1 - 4 * height)))
     left = _side_maximum(tilt, mu, kappa, end)
     right = _side_maximum(-(tilt + mu * mu), mu, kappa, end) + tilt + mu * mu / 2
     losses = np.maximum(left, right)
     # raised by more than rounding can have lowered them; never falling
     return np.maximum.accumulate(losses + 1e-14 * (1 + np.abs(losses) + np.abs(tilt)))
-
-
-def _convex_from(mu: float, kappa: float) -> float:
-    """Return the t ≤ 1/2 from which the loss is convex in t, up to 1 − t."""
-    # Its second derivative in t is μ² − (κ² + 4κ)w² + 2κw, w = 1/(1 + κt(1 − t)): at least 0 once
-    # 1/w is at least (κ + 4)/(1 + √(1 + μ²(1 + 4/κ))).
-    if kappa == 0:
-        return 0.0
-    root = math.sqrt(1 + mu * mu + 4 * (mu / kappa) * mu)
-    height = (kappa + 3 - root) / (1 + root) / kappa  # of t(1 − t)
-    return 0.0 if height <= 0 else 2 * height / (1 + math.sqrt(max(0.0, 1 - 4 * height)))
 
 
 def _side_maximum(

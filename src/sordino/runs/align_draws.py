@@ -99,7 +99,7 @@ class DrawNoise(AlignRun):
             "format": INTRINSIC_FORMAT,
             "version": INTRINSIC_VERSION,
             "sordino": __version__,
-            "noise": settings.noise.value,
+            "noise": settings.noise,
             **self._chosen,
             **planned,
             "dimension": self.dimension or settings.text_dimension,

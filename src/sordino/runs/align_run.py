@@ -223,7 +223,7 @@ class LearningRun(AlignRun):
             known = public if self.settings.hides_texts else self.inputs.data
             assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
             measured["truth"] = measure_truth(policy, known, truth)
-        parts = {"noise": self.settings.noise.value, **self._chosen, **parts, **measured}
+        parts = {"noise": self.settings.noise, **self._chosen, **parts, **measured}
         # of records a time tells how many there were, and how long their texts
         started = None if self.settings.hides_texts else self.started
         return certified_files(certificate, ledger, parts, {REWARD: model}, started=started)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -194,15 +193,6 @@ class Offered(Promised, Rated):
             )
 
 
-class NoiseOn(StrEnum):
-    """Where the noise is."""
-
-    auto = "auto"
-    labels = "labels"
-    estimate = "estimate"
-    draws = "draws"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fitting:
     """How a reward is fitted on randomized answers, and on whatever else teaches one."""
@@ -316,11 +306,12 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
         "files: .parquet, .jsonl, or folders of them.",
         metavar="DATA...",
     )
-    noise: NoiseOn = PrivacyOption(
+    noise: str = PrivacyOption(
         "Where the noise is: on every single label; on one estimate that a curator makes of "
         "raw judgments; or nowhere but in the draws of choose. auto takes the kind that is "
         "foreseen to predict best, from what is public.",
-        NoiseOn.labels,
+        "labels",
+        choices=("auto", *_FOREIGN),
     )
     epsilon: Epsilon = None
     delta: Delta = None
@@ -374,10 +365,10 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened; auto takes any kind that is met."""
-        if self.noise is not NoiseOn.auto:
+        if self.noise != "auto":
             self._refuse_unmet()
         elif all(isinstance(each, UsageError) for each in self.kinds.values()):
-            raise cast("UsageError", self.kinds[NoiseOn.labels])
+            raise cast("UsageError", self.kinds["labels"])
 
     @cached_property
     def reward_class(self) -> FiniteRewards | None:
@@ -388,7 +379,7 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
             return FiniteRewards.read(self.candidates)
 
     def _refuse_unsuited_to_class(self) -> None:
-        if self.noise is not NoiseOn.labels:
+        if self.noise != "labels":
             raise UsageError(
                 "--class chooses the reward under which randomized answers are likeliest; --noise "
                 f"{self.noise} has no way to do so. Nothing was done. Use --noise labels."
@@ -404,7 +395,7 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
         usable_dimension("--dimension", self.text_dimension)
         self.refuse_unworkable()
         refuse_foreign(self, self.noise, _FOREIGN[self.noise])
-        if self.noise is NoiseOn.estimate:
+        if self.noise == "estimate":
             _validate.telling("--epsilon", self.total)
             _validate.failure_probability("--delta", self.failure, zero=False)
             if self.metrics_epsilon is not None:
@@ -420,7 +411,7 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
                     "their moments with them"
                 )
                 refuse_options(self, why, "bound", "second_moment")
-        elif self.noise is NoiseOn.draws:
+        elif self.noise == "draws":
             if self.unit is Unit.person:
                 raise UsageError(
                     "--unit person: a withheld reward bounds what one label or one record shows. "
@@ -443,15 +434,13 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
         self.refuse_folder()
 
     @cached_property
-    def kinds(self) -> dict[NoiseOn, Align | UsageError]:
+    def kinds(self) -> dict[str, Align | UsageError]:
         """Return these settings with each kind of noise, or why they cannot be met with it."""
-        found: dict[NoiseOn, Align | UsageError] = {}
-        for kind in NoiseOn:
-            if kind is NoiseOn.auto:
-                continue
+        found: dict[str, Align | UsageError] = {}
+        for kind in _FOREIGN:
             try:
-                draws = self.draws if kind is NoiseOn.draws else None  # of no other kind
-                same = kind is self.noise
+                draws = self.draws if kind == "draws" else None  # of no other kind
+                same = kind == self.noise
                 found[kind] = self if same else replace(self, noise=kind, draws=draws)
             except UsageError as error:
                 found[kind] = error
@@ -517,7 +506,7 @@ class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
         if self.bound is not None:
             return self.bound
         # a confidence set is about whole differences, of which the bound may cut next to none
-        shortens = self.noise is NoiseOn.estimate and self.confidence is None
+        shortens = self.noise == "estimate" and self.confidence is None
         return _USUAL_LENGTH if shortens else _BOUND
 
     @property

@@ -47,7 +47,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.noise_forecast import ROWS, Signal, narrowed, population_rows
 
 from .align_run import AlignRun, Inputs, remake_policy
-from .align_settings import Align, NoiseOn
+from .align_settings import Align
 from .run import FolderRun, made_folder, publish, quiet, refuse_randomized
 from .settings import (
     FEW_ROWS,
@@ -64,7 +64,7 @@ from .tables import align_rows, shortened, verdict_rows
 
 S = TypeVar("S", bound=IntoFolder)
 _NOT_OF_A_CALL = {"prefs", "votes", "out", "ledger", "as_json", "dry_run"}
-_BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
+_BY_CURATOR = ("estimate", "auto")  # what rankings and files in pieces go to
 _HALF = 0.5
 _TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
@@ -193,14 +193,14 @@ def _inputs(settings: Align) -> Inputs:
 
 def _reads_chunks(settings: Align) -> bool:
     """Return whether judgments are read in pieces, by what is public of them."""
-    if settings.noise is NoiseOn.estimate or settings.engine is not None:
+    if settings.noise == "estimate" or settings.engine is not None:
         hidden = settings.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
         return settings.reads_chunks(settings.prefs, most=-1 if hidden else FEW_ROWS)
     tables = [path for path in files_of(settings.prefs) if path.suffix.lower() == ".parquet"]
     return any(is_large(path, math.inf) for path in tables)
 
 
-def _refuse_unsuited(noise: NoiseOn, kind: type) -> None:
+def _refuse_unsuited(noise: str, kind: type) -> None:
     """Refuse a kind of noise that judgments of this kind have no command for."""
     if noise in _BY_CURATOR:
         return
@@ -210,16 +210,16 @@ def _refuse_unsuited(noise: NoiseOn, kind: type) -> None:
             "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
             "or randomize them with `sordino privatize` and fit them with `sordino fit`."
         )
-    if kind is Rankings and noise is NoiseOn.draws:
+    if kind is Rankings and noise == "draws":
         raise UsageError(
             "These are rankings, of which no bound is known for --noise draws. Nothing was done. "
             "Use --noise estimate; or --noise labels, which randomizes first choices."
         )
 
 
-def _refuse_unfit(noise: NoiseOn, pairs: Pairs | PrivatePairs) -> None:
+def _refuse_unfit(noise: str, pairs: Pairs | PrivatePairs) -> None:
     """Refuse pairs that are too few for this kind of noise, or randomized already."""
-    if noise is NoiseOn.labels:
+    if noise == "labels":
         refuse_too_few(pairs)
     else:
         refuse_randomized(pairs)
@@ -233,7 +233,7 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings | PrivateCho
     refuse_options(settings, why, *measured, "scratch")
     _refuse_steps(settings, "it is for trajectories, and these are rankings")
     refuse_given({"--class": settings.candidates}, why)
-    if settings.noise is NoiseOn.labels:
+    if settings.noise == "labels":
         once = "with --noise labels one first choice of every ballot counts"
         refuse_options(settings, once, "cap")
         if settings.method != "auto":
@@ -241,7 +241,7 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings | PrivateCho
     if isinstance(source, Slates):
         return Inputs(data=source)
     ballots = settings.read_ballots(source)
-    if settings.noise not in {NoiseOn.labels, NoiseOn.auto}:
+    if settings.noise not in {"labels", "auto"}:
         refuse_randomized(ballots)
     return Inputs(data=ballots, source=source if isinstance(source, Path) else None)
 
@@ -261,7 +261,7 @@ def _pairs(settings: Align, source: object) -> Inputs:
         pairs = settings.read(source, hides_records=settings.hides_texts)
     if not settings.hides_texts:
         warn_swapped(pairs)
-    if settings.noise is not NoiseOn.auto:
+    if settings.noise != "auto":
         _refuse_unfit(settings.noise, pairs)
     if truth is not None and evaluate is None and settings.hides_texts:
         raise UsageError(
@@ -344,10 +344,10 @@ def prepare(settings: Align, data: object = None) -> AlignRun:
         inputs = _rankings(settings, data)
     else:
         inputs = _pairs(settings, data)
-    if settings.noise is not NoiseOn.auto and not settings.dry_run:
+    if settings.noise != "auto" and not settings.dry_run:
         return _run(settings, inputs, started)
     runs, refused = _permitted(settings, inputs, started)
-    if settings.noise is not NoiseOn.auto:
+    if settings.noise != "auto":
         run = _run(settings, inputs, started)  # which says itself why it is refused
         return replace(run, forecast=_foreseen(settings, inputs, runs, refused))
     if not runs:  # what a ledger or data do not permit tells more than what options do not
@@ -370,26 +370,26 @@ def _permitted(
                 raise found
             found.refuse_nothing_to_resume()
             _refuse_unsuited(kind, Rankings if ballots else type(inputs.data))
-            if ballots and kind is not NoiseOn.labels:
+            if ballots and kind != "labels":
                 refuse_randomized(cast("Slates", inputs.data))
             if isinstance(inputs.data, Pairs | PrivatePairs):
                 _refuse_unfit(kind, inputs.data)
             run = _run(found, inputs, started)
             with quiet():  # the run that is made says it
                 run.planned()
-            runs[kind.value] = run
+            runs[kind] = run
         except SordinoError as error:
-            refused[kind.value] = error
+            refused[kind] = error
     return runs, refused
 
 
 def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
     """Return the run of one kind of noise; the others are not even imported."""
-    if settings.noise is NoiseOn.estimate:
+    if settings.noise == "estimate":
         from .align_estimate import noised_estimate  # noqa: PLC0415
 
         return noised_estimate(settings, inputs, started)
-    if settings.noise is NoiseOn.draws:
+    if settings.noise == "draws":
         from .align_draws import DrawNoise  # noqa: PLC0415
 
         return DrawNoise(settings=settings, inputs=inputs, started=started)
@@ -452,7 +452,7 @@ def _foreseen(
     if isinstance(source := next(iter(settings.prefs), None), Path):
         rating = rating_of(source, settings.reading["columns"])
     return {
-        "best": max(runs, key=merit) if runs else settings.noise.value,
+        "best": max(runs, key=merit) if runs else settings.noise,
         "kinds": {kind: told[kind] for kind in settings.kinds},
         "n": None if private else data.rows if isinstance(data, Chunks) else len(data),
         "from": "the stated population" if taught is None else "public judgments",

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -97,14 +96,8 @@ def _refuse_any(refusals: Mapping[str, object]) -> None:
             raise UsageError(said)
 
 
-class Method(StrEnum):
-    """What is estimated of every arm."""
-
-    multi_armed = "multi-armed"
-    linear = "linear"
-
-
-_LinearOption = partial(DataOption, noise=(Method.linear,))
+_LINEAR, _MULTI_ARMED = "linear", "multi-armed"  # what is estimated of every arm
+_LinearOption = partial(DataOption, noise=(_LINEAR,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +115,11 @@ class Bandit(IntoFolder):
         metavar="N|CATALOGUE:FIELD",
     )
     reward_range: RewardRange = None
-    method: Method = FitOption(
+    method: str = FitOption(
         "What is estimated: the mean reward of each arm, or a regression on features of arms "
         "and contexts.",
-        Method.multi_armed,
+        _MULTI_ARMED,
+        choices=(_MULTI_ARMED, _LINEAR),
     )
     epsilon: float | None = PrivacyOption(
         "Privacy loss allowed for all draws together, per --unit. Left out, it follows from "
@@ -161,11 +155,11 @@ class Bandit(IntoFolder):
         "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
         "Where rewards are rare, a public guess of the typical one serves better, and costs "
         "more.",
-        noise=(Method.multi_armed,),
+        noise=(_MULTI_ARMED,),
     )
     ball: float | None = FitOption(
         "Linear: bound on the norm of the weights; by default HIGH less LOW.",
-        noise=(Method.linear,),
+        noise=(_LINEAR,),
     )
     records: int | None = FitOption(
         "A public guess of how many records there are, to choose --regularization by. Never "
@@ -195,11 +189,11 @@ class Bandit(IntoFolder):
     test_epsilon: float | None = PrivacyOption(
         "Multi-armed: spend this part of --epsilon on a private test of how rare the rarest "
         "arm is, and make the policy as sharp as that allows.",
-        noise=(Method.multi_armed,),
+        noise=(_MULTI_ARMED,),
         metavar="EPSILON",
     )
     test_delta: float | None = PrivacyOption(
-        "Part of --delta for the test; half of it by default.", noise=(Method.multi_armed,)
+        "Part of --delta for the test; half of it by default.", noise=(_MULTI_ARMED,)
     )
 
     @property
@@ -237,7 +231,7 @@ class Bandit(IntoFolder):
         for name in ("epsilon", "temperature", "regularization", "ball", "context_bound"):
             if (value := getattr(self, name)) is not None:
                 _validate.positive(f"--{name.replace('_', '-')}", value)
-        arms, label, linear = self.arms or "", self.unit is Unit.label, self.method is Method.linear
+        arms, label, linear = self.arms or "", self.unit is Unit.label, self.method == _LINEAR
         replaces = self.neighbors in (None, Neighbors.replace_one)
         _refuse_any(
             {
@@ -259,7 +253,7 @@ class Bandit(IntoFolder):
                 ),
             }
         )
-        other = Method.multi_armed if linear else Method.linear
+        other = _MULTI_ARMED if linear else _LINEAR
         refuse_foreign(self, self.method, f"this is for --method {other}")
         if linear and self.context_columns is None:
             why = "without --context-columns the logs have no contexts"
@@ -352,19 +346,6 @@ def _columns(option: str, given: str | None) -> tuple[ContextColumn, ...]:
         return columns_of("columns", names)
 
 
-def _catalogue(settings: Bandit) -> Catalogue:
-    with named_option("--arms"):
-        arms = Catalogue.of(settings.arms or "")
-    if settings.action_features is None:
-        return arms
-    column = (settings.arms or "").rpartition(":")[2]
-    column = settings.arm if column.isdigit() else column
-    listed = _columns("--action-columns", settings.action_columns)
-    with named_option("--action-features"):
-        known = Catalogue.read(settings.action_features, arm=column, features=listed or True)
-        return Catalogue(arms.names, features=_told_of(arms, known))
-
-
 def _told_of(arms: Catalogue, known: Catalogue) -> Float[np.ndarray, "k q"]:
     """Return what a public file says of every arm, in the order of ``--arms``."""
     places = known.places(arms.names)
@@ -379,8 +360,16 @@ def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | No
     if settings.reference == _UNIFORM:
         return None
     path = Path(settings.reference)
+    source: Path | list[dict[str, Any]] = path
     with named_option("--reference"):
-        source = _stated(path) if path.suffix == ".json" else path
+        if path.suffix == ".json":  # an object from arms to probabilities
+            pairs = None
+            unread = explained(f"{path.name} cannot be read")
+            with unread, suppress(ValueError, RecursionError):
+                pairs = json.loads(path.read_bytes(), object_pairs_hook=list)
+            if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+                raise DataError(f"{path.name} must be one JSON object from arms to probabilities.")
+            source = [{"arm": arm, _PROBABILITY: chance} for arm, chance in pairs]
         _, first = next(read_rows(source, unnamed=True), ("", {}))
         arm = settings.arm if settings.arm in first else "arm"
         known = Catalogue.read(source, arm=arm, features=[_PROBABILITY])
@@ -393,18 +382,6 @@ def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | No
         if not abs(total - 1) <= _SUM_ATOL:
             raise DataError(f"the probabilities must sum to 1; they sum to {total!r}.")
     return tuple(chances.tolist())
-
-
-def _stated(path: Path) -> list[dict[str, Any]]:
-    """Return a record for each arm of a JSON object from arms to probabilities."""
-    with explained(f"{path.name} cannot be read"):
-        raw = path.read_bytes()
-    pairs = None
-    with suppress(ValueError, RecursionError):
-        pairs = json.loads(raw, object_pairs_hook=list)
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise DataError(f"{path.name} must be one JSON object from arms to probabilities.")
-    return [{"arm": arm, _PROBABILITY: chance} for arm, chance in pairs]
 
 
 # What is drawn from, and what that costs.
@@ -443,7 +420,7 @@ class _BanditRun(FolderRun):
         # Labels alone are hidden: the design is public too, and decides how far a reward can move
         # the scores, so that the policy may be as sharp as that allows.
         sharp = settings.unit is Unit.label and epsilon is not None
-        private = epsilon is not None and (settings.method is Method.multi_armed or not sharp)
+        private = epsilon is not None and (settings.method == _MULTI_ARMED or not sharp)
         # penalty, records and the like are in the settings
         terms: dict[str, Any] = {
             "logs": self.logs,
@@ -453,7 +430,7 @@ class _BanditRun(FolderRun):
             "epsilon": epsilon if private else None,
             "delta": settings.delta if private else 0.0,
         }
-        if settings.method is Method.multi_armed:
+        if settings.method == _MULTI_ARMED:
             policy = terms_of(
                 settings,
                 multi_armed_policy,
@@ -530,7 +507,7 @@ class _BanditRun(FolderRun):
             **_told_rows(told),
             "draws": f"{len(told['draws']):,}",
             "drawn": "\n".join(drawn),
-            **ledger_rows(ledger.head.digest, ledger.head.rows),
+            **ledger_rows(*ledger.head),
             "written": str(self.settings.out and self.settings.out / "result.json"),
             **({} if seconds is None else {"seconds": f"{seconds:.1f}"}),
         }
@@ -607,7 +584,7 @@ class _BanditRun(FolderRun):
         held, (low, high), bound = policy.estimate, settings.ends, None
         if isinstance(held, ScreenedMeans) and (held.least_count or 0) < 1:
             bound = 1.0  # all draws are from the reference
-        elif settings.method is Method.multi_armed and not settings.penalty:
+        elif settings.method == _MULTI_ARMED and not settings.penalty:
             bound = math.exp(min((high - low) / policy.temperature, _FARTHEST))
         timed = settings.unit is Unit.label  # else a time tells how many records there were
         result: dict[str, Any] = finite(
@@ -683,7 +660,15 @@ def prepare(settings: Bandit) -> _BanditRun:
                 f"{option} must not be the file of the logs: what was pulled, and for whom, "
                 "would be released. Nothing was read. Give a file that is public."
             )
-    catalogue = _catalogue(settings)
+    with named_option("--arms"):
+        catalogue = Catalogue.of(settings.arms or "")
+    if settings.action_features is not None:
+        column = (settings.arms or "").rpartition(":")[2]
+        column = settings.arm if column.isdigit() else column
+        listed = _columns("--action-columns", settings.action_columns)
+        with named_option("--action-features"):
+            known = Catalogue.read(settings.action_features, arm=column, features=listed or True)
+            catalogue = Catalogue(catalogue.names, features=_told_of(catalogue, known))
     reference = _reference(settings, catalogue)
     with Bar.shown("Reading") as bar:
         logs = terms_of(

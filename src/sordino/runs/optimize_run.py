@@ -219,7 +219,6 @@ class _OptimizeRun(FolderRun):
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
         settings = self.settings
         terms: dict[str, Any] = {"delta": settings.delta, "neighbors": settings.relation}
         return spending_limit(settings.epsilon, settings.limits, unit="person", **terms)
@@ -321,7 +320,6 @@ class _OptimizeRun(FolderRun):
         return found
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
-        """Return a plan in lines."""
         rows = super().plan_rows(plan)
         rows["users"] = f"{plan['users']:,} persons in {plan['batches']:,} batches"
         oracle = "" if plan["update"] == "pg" else f" by {plan['oracle']}"
@@ -334,7 +332,6 @@ class _OptimizeRun(FolderRun):
         return rows
 
     def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
-        """Return what was done in lines."""
         trained, truth = told["trained"], told["truth"]
         rows = {
             "updates": f"{trained['batches']:,} ({trained['update']}), {trained['projected']:,} of "

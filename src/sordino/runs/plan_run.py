@@ -42,7 +42,7 @@ from sordino.rewards.model import RewardModel
 
 from . import alignment
 from .align_run import AlignRun, certified_files
-from .align_settings import Align, Delta, Epsilon, NoiseOn
+from .align_settings import Align, Delta, Epsilon
 from .progress import Bar
 from .run import FolderRun, Limit, limit_of_private, quiet
 from .settings import (
@@ -208,7 +208,6 @@ class _PlanRun(FolderRun):
         return certified_files(certificate, ledger, parts | {"plan": told}, files)
 
     def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
-        """Return what was planned in lines."""
         found = told["plan"]
         return {
             "certain": "nothing"
@@ -227,11 +226,9 @@ class _Paid(_PlanRun):
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
         return self.aligned.limit
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what the reward spends; nothing is touched."""
         return self.aligned.plan(ledger)
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
@@ -318,7 +315,6 @@ def prepare(settings: Planning) -> _PlanRun:
         Align,
         prefs=[],
         out=None,
-        noise=NoiseOn(settings.noise),
         confidence=None,
         scale=None,
     )

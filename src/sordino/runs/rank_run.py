@@ -357,13 +357,11 @@ class _RankRun(FolderRun):
             )
         newest = self.earlier.releases[-1]
         votes, widened = newest.votes[""], self.widening()[0]
-        ballots = votes.ballots is not None, isinstance(self.votes, Slates)
-        first = votes.first, isinstance(self.votes, PrivateChoices)
-        records = votes.count_variance > 0 and not ballots[0]
-        held = votes.ties is not None, newest.styles, records
-        asked = settings.counts_ties, settings.styles, settings.hides_texts
-        same = held == asked and ballots[0] == ballots[1] and first[0] == first[1]
-        if not same or not math.isclose(votes.inflation, widened):
+        ballots, records = votes.ballots is not None, votes.count_variance > 0
+        held = ballots, votes.first, votes.ties is not None, newest.styles, records and not ballots
+        kinds = isinstance(self.votes, Slates), isinstance(self.votes, PrivateChoices)
+        asked = *kinds, settings.counts_ties, settings.styles, settings.hides_texts
+        if held != asked or not math.isclose(votes.inflation, widened):
             raise UsageError(
                 "The board that is updated hides whole records where this one does not, or is of "
                 "ballots where this is of votes between two, or counts ties otherwise, has another "

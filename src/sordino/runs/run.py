@@ -320,7 +320,7 @@ class FolderRun(Run):
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was done in lines."""
         rows = promise_rows(told) | self.told_rows(told)
-        return rows | closing_rows(ledger.head.digest, ledger.head.rows, self.settings.out)
+        return rows | closing_rows(*ledger.head, self.settings.out)
 
     @abstractmethod
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:

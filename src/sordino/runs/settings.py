@@ -577,20 +577,14 @@ def is_large(path: Path, most: float) -> bool:
     return DIFFERENCE in arrow_names(path) or sum(row_groups(path)) > most
 
 
-class EngineKind(StrEnum):
-    """Where many files are read."""
-
-    process = "process"
-    ray = "ray"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ManyFiles:
     """Where many files are read."""
 
-    engine: EngineKind | None = _FilesOption(
+    engine: str | None = _FilesOption(
         "Read files piece by piece, in this process or by Ray: for more judgments than memory "
-        "holds. Several files, and Parquet of vectors or of many rows, are read so anyway."
+        "holds. Several files, and Parquet of vectors or of many rows, are read so anyway.",
+        choices=("process", "ray"),
     )
     address: str | None = _FilesOption(
         "With --engine ray: of a running cluster, or auto for the one that this machine "
@@ -606,7 +600,7 @@ class ManyFiles:
         """Return whether files are read in pieces; refuse a place for them if not."""
         # By public facts alone, never by bytes, which tell how long labels are. `most` is the
         # number of rows of a Parquet file of texts that memory holds: -1 where it is private.
-        if self.address is not None and self.engine is not EngineKind.ray:
+        if self.address is not None and self.engine != "ray":
             raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
         if self.engine is not None or len(sources) > 1:
             return True
@@ -625,7 +619,7 @@ class ManyFiles:
 
     def refuse_missing_engine(self) -> None:
         """Refuse an engine that is not installed or does not answer; none is started."""
-        if self.engine is not EngineKind.ray:
+        if self.engine != "ray":
             return
         from sordino.engines import ray_data  # noqa: PLC0415 (only where it is asked for)
 
@@ -636,7 +630,7 @@ class ManyFiles:
     @contextmanager
     def started_engine(self) -> Iterator[Engine]:
         """Yield the engine; whatever it started is stopped afterwards."""
-        if self.engine is not EngineKind.ray:
+        if self.engine != "ray":
             from sordino.engines.engine import InProcess  # noqa: PLC0415 (only for many files)
 
             yield InProcess()
@@ -671,7 +665,7 @@ class ManyFiles:
         """Return what is known of many files before a record of them is read."""
         # Their bytes are not in it: they tell how long labels are. Lines and rows do not.
         return {
-            "engine": (self.engine or EngineKind.process).value,
+            "engine": self.engine or "process",
             "files": chunks[-1].file + 1,
             "blocks": len(chunks),
             "rows": chunks.rows,

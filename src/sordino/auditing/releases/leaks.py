@@ -126,8 +126,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     inside = tuple(f"{name}{mark}" for name in covariates for mark in ".[")
     parts = (name for name in released.columns if name.startswith(inside))
     covariates = tuple(dict.fromkeys([*covariates, *parts]))
-    claim = _claim(released, unit)
-    released = replace(released, epsilon=_label_epsilon(released, claim))
+    claim, released = _claim(released, unit)
     joined = []
     if raw is not None:
         released, counts = join_truth(released, raw, person_field=person_field, progress=progress)
@@ -236,13 +235,14 @@ def _too_few(measured: Sequence[Measurement], level: float) -> list[str]:
     return [few]
 
 
-def _claim(released: Released, unit: Unit) -> Guarantee:
-    """Return the promise that is tested; who is trusted, and caveats, are those of our manifest."""
+def _claim(released: Released, unit: Unit) -> tuple[Guarantee, Released]:
+    """Return the promise that is tested, and the rows with the most that a label may lose by it."""
+    # Who is trusted, and caveats, are those of our manifest.
     has = released.manifest or {}
     ours = has if has.get("format") == MANIFEST_FORMAT else {}
     stated = ours.get("caveats")
     caveats = [name for name in CAVEATS if isinstance(stated, list) and name in stated]
-    return Guarantee(
+    claim = Guarantee(
         released.epsilon,
         delta=0.0,
         unit=unit,
@@ -251,17 +251,13 @@ def _claim(released: Released, unit: Unit) -> Guarantee:
         randomness="simulated" if "simulated" in caveats else "system",
         caveats=tuple(dict.fromkeys([*caveats, *(["labels-only"] if unit == "person" else [])])),
     )
-
-
-def _label_epsilon(released: Released, claim: Guarantee) -> float:
-    """Return the most that one label may lose under a claim, if all labels have one coin."""
-    # Of a promise for a whole person that is an equal share for each paid answer, or what the coin
-    # in the manifest costs if that is more; all of it where neither is known.
+    # Of a promise for a whole person, whose labels all have one coin, it is an equal share for each
+    # paid answer, or what the coin in the manifest costs if that is more; else all of it.
     losses = stated_losses(released.manifest)
-    if claim.unit != "person" or losses is None or released.persons is None:
-        return claim.epsilon
-    share = claim.epsilon / most_paid_labels(released)
-    return min(claim.epsilon, max(share, losses[1]))
+    if unit == "person" and losses is not None and released.persons is not None:
+        share = claim.epsilon / most_paid_labels(released)
+        released = replace(released, epsilon=min(claim.epsilon, max(share, losses[1])))
+    return claim, released
 
 
 def _alone(released: Released, channel: Channel, undone: Iterable[np.ndarray]) -> Finding:

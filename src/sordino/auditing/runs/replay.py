@@ -332,7 +332,14 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
         copy = Path(folder) / path.name
         for ending, content in _snapshot(path.resolve()).items():
             copy.with_name(copy.name + ending).write_bytes(content)
-        if given and _is_something_else(copy):
+        other = False  # whether it is no database, or a readable one without the table of a ledger
+        if given:
+            with copy.open("rb") as file:
+                other = file.read(len(SQLITE)) != SQLITE
+            query = "SELECT count(*) FROM sqlite_master WHERE name = 'rows'"
+            with suppress(LedgerError), ledger_chain.connect_reader(copy) as connection:
+                other = other or bool(connection.execute(query).fetchone() == (0,))
+        if other:
             raise UsageError(
                 f"{path.name} is no ledger, so nothing was audited. Give the ledger of this run: "
                 "ledger=... (--ledger), by convention a file named *.db."
@@ -341,17 +348,6 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
         named = (json.loads(row.payload).get("persons") for row in found.rows)
         found.rosters.of(filter(None, named))  # while the copy is there
         return found
-
-
-def _is_something_else(path: Path) -> bool:
-    """Return whether a file is no database, or a readable one without the table of a ledger."""
-    with path.open("rb") as file:
-        if file.read(len(SQLITE)) != SQLITE:
-            return True
-    query = "SELECT count(*) FROM sqlite_master WHERE name = 'rows'"
-    with suppress(LedgerError), ledger_chain.connect_reader(path) as connection:
-        return bool(connection.execute(query).fetchone() == (0,))
-    return False
 
 
 def _snapshot(path: Path) -> dict[str, bytes]:
