@@ -28,7 +28,6 @@ from .wording import (
 
 CONFIDENTIAL = "Computed from raw judgments: not for publication."
 
-_OUTCOMES: Mapping[str, str] = WORDS["outcomes"]
 _VERDICTS = {"refuted": "REFUTED", "not refuted": "Not refuted", "cannot tell": "Cannot tell"}
 _SCALES = {  # symbol and name
     "epsilon": ("ε", "ε"),
@@ -164,7 +163,7 @@ def _finding(found: Finding) -> dict[str, Any]:
         "tries": tries,
         "needs": found.needs,
         "outcome": found.outcome,
-        "outcome_text": _OUTCOMES[found.outcome],
+        "outcome_text": WORDS["outcomes"][found.outcome],
         "summary": shortened(summary, _LONGEST_SUMMARY),
         "recovered": recovered,
         "recovered_text": "" if recovered is None else _percent_at_most(recovered, _DIGITS),

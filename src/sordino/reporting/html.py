@@ -23,7 +23,7 @@ from .audits import describe_audits
 from .drawing import TICKS, Scale, environment, powers_of_ten, round_step, share
 from .result import describe_ledger_rows
 from .summary import signed_worth, summarize
-from .wording import SIMULATED, Json, percent, plain, shortened, whole
+from .wording import SAID, Json, percent, plain, shortened, whole
 
 _ROW, _HEAD = 52, 26
 
@@ -364,7 +364,7 @@ def _render_audit(audits: Audit | Sequence[Audit]) -> str:
     title += f", {untold} that cannot tell" if untold else ""
     if len(described) == 1:
         title = f"Audit: {described[0]['subject']}"
-    return _page("audit_page.html.j2", described, title=title, simulated_text=SIMULATED)
+    return _page("audit_page.html.j2", described, title=title, simulated_text=SAID["simulated"])
 
 
 def _page(name: str, audits: Sequence[Json], **values: object) -> str:
@@ -421,7 +421,7 @@ def write_report(
 
 def write_sign_off(path: str | Path, told: Json, *, force: bool = False) -> None:
     """Write one HTML page that holds what was released against a policy, with a place to sign."""
-    text = _page("sign_off.html.j2", (), told=told, simulated_text=SIMULATED)
+    text = _page("sign_off.html.j2", (), told=told, simulated_text=SAID["simulated"])
     write_text(Path(path), text, force=force)
 
 

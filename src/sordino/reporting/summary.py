@@ -17,11 +17,8 @@ from sordino.errors import DataError, PrivacyError
 from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT
 from sordino.reporting.audits import describe_audits
 from sordino.reporting.wording import (
-    METRICS_NOTES,
     NO_CHOICE,
-    NOISE_TEXTS,
     SAID,
-    SIMULATED,
     WORDS,
     Json,
     Rows,
@@ -48,11 +45,6 @@ from sordino.rewards.metrics import REACH
 from .leaderboard import describe_leaderboard
 from .result import MEANINGLESS, WEAK, judge
 
-_METHODS: Mapping[str, str] = WORDS["methods"]
-_AUTO: Mapping[str, str] = WORDS["chosen"]
-_NO_STANDARD_ERRORS: Mapping[str, str] = WORDS["no_standard_errors"]
-_KINDS: Mapping[str, str] = WORDS["pessimism"]
-_ORIGINS: Mapping[str, str] = WORDS["origins"]
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
@@ -62,19 +54,19 @@ def _describe_fit(reward: Json | None, result: Json) -> Rows | None:
         return None
     noised, of_ballots = is_noised_sum(method), hides_ballots(method)
     of_sum = SAID["sum_of_ballots"] if of_ballots else SAID["sum_of_labels"]
-    rows = [["Likelihood", of_sum if noised else _METHODS.get(method, method)]]
+    rows = [["Likelihood", of_sum if noised else WORDS["methods"].get(method, method)]]
     rows += _describe_class(among) if (among := result.get("class")) else []
     rows += _describe_online(told) if (told := result.get("online")) else []
     asked = reward.get("method_asked")
-    if asked == "auto" and method in _AUTO:
-        rows.append(["Chosen", _AUTO[method]])
+    if asked == "auto" and method in WORDS["chosen"]:
+        rows.append(["Chosen", WORDS["chosen"][method]])
     elif asked not in {None, "auto"}:
         rows.append(["Chosen", "By the user."])
     if "weight_standard_error" in reward:
         error = real("reward.weight_standard_error", reward["weight_standard_error"])
         noise = "noise" if noised else "randomization"
         what = "ballots" if noised and of_ballots else "pairs"
-        why = _NO_STANDARD_ERRORS.get(method, "they are made for up to 1,024 features.")
+        why = WORDS["no_standard_errors"].get(method, "they are made for up to 1,024 features.")
         told = (
             f"Not available: {why}"
             if error is None
@@ -125,7 +117,7 @@ def _origin(name: str, source: Json, known: Collection[str]) -> str:
 def _describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[str, Any] | None:
     if source is None:
         return None
-    origin = _origin("decisive", source, _ORIGINS)
+    origin = _origin("decisive", source, WORDS["origins"])
     if origin == "comparisons" and not texts_are_public:
         raise PrivacyError(
             "decisive.source is 'comparisons', but the promise covers the texts, so their spread "
@@ -146,7 +138,7 @@ def _describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[s
     total = real("decisive.features", source.get("features"))
     return {
         "rows": rows,
-        "origin": _ORIGINS[origin],
+        "origin": WORDS["origins"][origin],
         "total": None if total is None else whole(total),
         "groups": any(row["name"].startswith("word group ") for row in rows),
     }
@@ -164,7 +156,7 @@ def _describe_examples(source: Json | None) -> dict[str, Any] | None:
         texts = [str(row["prompt"]), *(str(answer["text"]) for answer in row["answers"])]
         if None not in answers and not any("://" in text for text in texts):
             rows.append({"prompt": texts[0], "answers": answers})
-    return {"rows": rows, "origin": _ORIGINS[origin]} if rows else None
+    return {"rows": rows, "origin": WORDS["origins"][origin]} if rows else None
 
 
 def _answer(answer: Json) -> dict[str, Any] | None:
@@ -198,7 +190,7 @@ def _describe_confidence(policy: Json | None) -> dict[str, Any] | None:
     level, scale = (real(f"pessimism.{key}", source.get(key)) for key in ("confidence", "scale"))
     heuristic = bool(source.get("heuristic")) or (scale is not None and scale < 1)
     kind = str(source.get("kind") or "")
-    rows = [["Kind", _KINDS.get(kind, kind)]] if kind else []
+    rows = [["Kind", WORDS["pessimism"].get(kind, kind)]] if kind else []
     if level is not None:
         share = f"{at_most(float(Decimal(repr(level)) * 100), 6)}%"
         factor = "smaller than" if scale is None else f"{at_most(scale)} times"
@@ -301,16 +293,13 @@ def _order(groups: Sequence[Sequence[Json]]) -> str:
     return f"{told} Where intervals overlap, the order of these is not settled.{line}"
 
 
-_UPDATES: Mapping[str, str] = WORDS["updates"]
-
-
 def _describe_training(result: Json) -> dict[str, Any] | None:
     """Return how a policy was improved, and a line over its batches; None if none was."""
     if (trained := result.get("trained")) is None:
         return None
     truth, mechanism = result.get("truth"), result.get("mechanism") or {}
     users, batches = trained["users"], trained["batches"]
-    rows = [["Update", _UPDATES[trained["update"]]]]
+    rows = [["Update", WORDS["updates"][trained["update"]]]]
     if mechanism.get("oracle"):
         rows.append(["Regression", str(mechanism["oracle"]).replace("-", " ").capitalize() + "."])
     explores = "The current policy." if trained["explores"] == "current" else "A fixed policy: "
@@ -357,8 +346,6 @@ def _describe_plan(told: Json | None) -> dict[str, Any] | None:
 
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
 _FEW = "There are too few answers to tell: the standard error would be larger than what is told."
-_METRICS: Mapping[str, str] = WORDS["metrics"]
-"""A label, and one sentence on what it is."""
 _CONSTANT = {"accuracy": "How often the reward is right about an answer. Anybody would be right in"}
 """What is said instead of single answers, beside which the better constant stands."""
 _SHOWN: Mapping[str, Callable[[float], str]] = {
@@ -374,7 +361,7 @@ def _metrics(source: Json, reasons: Mapping[str, str], *keys: str) -> list[dict[
 
 def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any]:
     """Return label, text and explanation of a metric, and a reason if there is no value."""
-    label, _, explained = _METRICS[key].partition(": ")
+    label, _, explained = WORDS["metrics"][key].partition(": ")
     shown = _SHOWN.get(key, plain)
     metric: dict[str, Any] = {"key": key, "label": label, "explained": explained}
     metric |= {"interval": None, "detail": "", "guess": None}
@@ -431,7 +418,10 @@ def summarize(
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     noise = str(result.get("noise") or "")
     unscored = noise == "estimate" or is_of_rankings(result)
-    note, reasons = METRICS_NOTES["labels" if noise == "labels" else "other"], dict[str, str]()
+    note, reasons = (
+        WORDS["metrics_notes"]["labels" if noise == "labels" else "other"],
+        dict[str, str](),
+    )
     if unscored:
         note, reasons = describe_metrics(result, guarantee)
     reasons |= NO_CHOICE if judged(result) == "answers" else {}
@@ -464,7 +454,7 @@ def summarize(
         "title": f"{page}: {data}" if data else page,
         "statement": _statement(result, words, counts, simulated=simulated, refuted=refuted),
         "simulated": simulated,
-        "simulated_text": SIMULATED,
+        "simulated_text": SAID["simulated"],
         "data": data,
         "pairs": counts.get("pairs"),
         "ballots": counts.get("ballots"),
@@ -475,7 +465,7 @@ def summarize(
         "trained": _describe_training(result),
         "planned": _describe_plan(result.get("plan")),
         "noise": noise,
-        "noise_text": NOISE_TEXTS.get(noise, ""),
+        "noise_text": WORDS["noise"].get(noise, ""),
         "guarantee": words,
         "mechanism": describe_mechanism(result, guarantee),
         "spend": spend,

@@ -125,14 +125,7 @@ WORDS: Mapping[str, Any] = tomllib.loads(
 )
 """Sentences that are the same in every report, by where they stand."""
 SAID: Mapping[str, str] = WORDS["said"]
-SIMULATED = SAID["simulated"]
-NOISE_TEXTS: Mapping[str, str] = WORDS["noise"]
-METRICS_NOTES: Mapping[str, str] = WORDS["metrics_notes"]
-_QUESTIONS: Mapping[str, str] = WORDS["questions"]
 _LABEL_SETS = "labels of a person"  # what a promise to a person is about where texts are public
-_UNITS: Mapping[str, Any] = WORDS["units"]
-_TRUST: Mapping[str, str] = WORDS["trust"]
-_GAPS: Mapping[str, Any] = WORDS["gaps"]
 _DUST = 1e-9  # share of a budget that rounding leaves
 
 
@@ -149,8 +142,8 @@ def read_guarantee(name: str, values: Json | None, caveats: tuple[str, ...] = ()
 def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     """Return a guarantee as plain values and sentences."""
     label_sets = guarantee.unit == "person" and "labels-only" in guarantee.caveats
-    words = _UNITS[_LABEL_SETS if label_sets else guarantee.unit]
-    question = _QUESTIONS[guarantee.neighbors.name].format(**words)
+    words = WORDS["units"][_LABEL_SETS if label_sets else guarantee.unit]
+    question = WORDS["questions"][guarantee.neighbors.name].format(**words)
     promise, exact = not math.isinf(guarantee.epsilon), guarantee.delta == 0
     belief = 1 / (1 + math.exp(-guarantee.epsilon))  # the most that a prior of one half can reach
     odds = SAID["odds" if promise else "no_odds"].format(
@@ -162,7 +155,9 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     )
     replaced = guarantee.neighbors.name == "REPLACE_ONE"
     # What the promise does not cover, one sentence each.
-    gaps = _GAPS[_LABEL_SETS if label_sets else "record" if guarantee.hides_texts else "label"]
+    gaps = WORDS["gaps"][
+        _LABEL_SETS if label_sets else "record" if guarantee.hides_texts else "label"
+    ]
     if guarantee.hides_texts and guarantee.hides_counts:
         gaps = ()
     several = () if guarantee.unit == "person" else (SAID["several"].format(unit=guarantee.unit),)
@@ -185,7 +180,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         if replaced or not promise
         else f"Between two {words['values']}, the odds can shift by that factor squared.",
         "change": guarantee.change,
-        "trust_text": _TRUST[guarantee.trust].format(
+        "trust_text": WORDS["trust"][guarantee.trust].format(
             seen="records" if guarantee.hides_texts else "labels"
         ),
         "unprotected": [*gaps, *several, SAID["crowd"]],
@@ -263,7 +258,6 @@ def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
     }
 
 
-_SUMS_OF_BALLOTS: Mapping[str, str] = WORDS["sums_of_ballots"]
 _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 
@@ -313,7 +307,7 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
             *_sum_rows(told, guarantee, "label", "records"),
         ]
     elif is_noised_sum(name):
-        known = _SUMS_OF_BALLOTS.get(str(told.get("statistic")))
+        known = WORDS["sums_of_ballots"].get(str(told.get("statistic")))
         what = f"{known or 'One sum over all ballots, with noise.'} {SAID['all_of_ballots']}"
         rows = [["A label here", SAID["whole_ballot"]], ["What is released", what]]
         rows += _sum_rows(told, guarantee, "ballot", "ballots")
