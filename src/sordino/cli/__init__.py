@@ -76,7 +76,7 @@ def load_command(name: str) -> Any:
         module, settings = _RUNS[name]
         home = import_module(f"sordino.runs.{module}")
 
-        def body(given: Any) -> None:  # what is told of a run is what its list says
+        def body(given: Spending) -> None:  # what is told of a run is what its list says
             run = home.prepare(given)
             tell(run.settings, *run.outcome())
 

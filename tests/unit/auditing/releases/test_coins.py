@@ -295,7 +295,7 @@ JOINED: dict[str, Callable[[str, str, str], float]] = {
     "HMAC of the prompt, a digit": lambda p, *_: short(b"7", p),
     "HMAC of the prompt, a character": lambda p, *_: short(b"k", p),
     "HMAC of the prompt, no key": lambda p, *_: short(b"", p),
-    "HMAC of joined texts, digits": lambda p, x, y: short(b"37", f"{p}\n{x}\n{y}"),
+    "HMAC of joined texts, digits": lambda p, x, y: short(b"17", f"{p}\n{x}\n{y}"),
     "HMAC of the prompt, a word": lambda p, *_: short(b"secret", p),
     "sha256 of seed and joined texts": lambda p, x, y: share(sha(f"12:{p} {x} {y}")),
 }
