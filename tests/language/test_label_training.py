@@ -588,7 +588,7 @@ def test_the_loss_is_the_debiased_one_of_the_margin(
         for weight in reference.parameters():
             weight.mul_(1.1)
     trainer = PrivateDPOTrainer(
-        str(tiny_llama), reference, dpo_settings(beta=0.4), train_dataset=pairs
+        str(tiny_llama), dpo_settings(beta=0.4), reference=reference, train_dataset=pairs
     )  # fmt: skip
     assert trainer.ref_model is reference
     batch = trainer.data_collator([trainer.train_dataset[i] for i in range(6)])
@@ -758,7 +758,7 @@ def test_what_it_starts_from_and_stays_near_counts(tiny_llama, private, dpo_sett
         first.save_model(str(tmp_path / "first"))
 
     def promised(start, reference=None):
-        trainer = PrivateDPOTrainer(str(start), reference, dpo_settings(), train_dataset=after)
+        trainer = PrivateDPOTrainer(str(start), dpo_settings(), reference=reference, train_dataset=after)
         return trainer._promise
 
     started, near = promised(tmp_path / "first"), promised(tiny_llama, tmp_path / "first")

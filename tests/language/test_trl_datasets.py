@@ -158,7 +158,7 @@ def stock_dpo(folder, pairs, model, **settings):
 def test_trls_own_dpo_has_the_same_loss_and_gradient(private, tiny_llama, tmp_path, epsilon):
     pairs = private(8, chat=True, epsilon=epsilon)
     ours = PrivateDPOTrainer(
-        str(tiny_llama), None, PrivateDPOConfig(str(tmp_path / "a"), beta=0.5, **QUIETLY),
+        str(tiny_llama), PrivateDPOConfig(str(tmp_path / "a"), beta=0.5, **QUIETLY),
         train_dataset=pairs,
     )  # fmt: skip
     theirs = stock_dpo(tmp_path / "b", pairs, tiny_llama, beta=0.5, **pairs.trl_arguments())

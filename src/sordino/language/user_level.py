@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 import torch
 from peft import PeftConfig
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedModel, set_seed
 from transformers.trainer_utils import TrainOutput
 
 from sordino import _validate
@@ -34,12 +34,7 @@ from sordino.language.dp_sgd.training import (
     log_ratio_gaps,
     with_reference_gaps,
 )
-from sordino.language.models.checkpoints import (
-    matching_tokenizer,
-    referring,
-    starting_policy,
-    with_reference,
-)
+from sordino.language.models.checkpoints import referring, with_reference
 from sordino.language.models.generation import prompt_room, sample_completions
 from sordino.language.models.promises import (
     CheckpointPromise,
@@ -55,7 +50,7 @@ from sordino.language.rewards.text_rewards import (
     listed_functions,
     summed_rewards,
 )
-from sordino.language.training.private_training import CentralConfig, own_settings
+from sordino.language.training.private_training import CentralConfig
 from sordino.mechanisms.regressions.base import slot_relation
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.accounting import calibrate, composed_epsilon
@@ -476,87 +471,78 @@ class CentralPolicyTrainer(CentralTraining):
     _people: list[list[Person]]
     _functions: Sequence[RewardCallable]
     _replicas = False  # answers and rewards are asked for by one process
-    _fixed: PreTrainedModel | None = None
+    settings = CentralPolicyConfig
 
-    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+    def __init__(
         self,
         model: str | Path | PreTrainedModel,
         args: CentralPolicyConfig | None = None,
         *,
         reward_funcs: RewardCallable | Sequence[RewardCallable],
-        train_dataset: Iterable[Mapping[str, Any]],
-        privacy: SlotPrivacy,
-        ledger: Ledger,
-        processing_class: PreTrainedTokenizerBase | None = None,
         reference: str | Path | PreTrainedModel | None = None,
-        peft_config: PeftConfig | None = None,
-        callbacks: Sequence[TrainerCallback] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
-        declare_unread: bool = False,
-        simulate_seed: int | None = None,
+        **given: Any,
     ) -> None:
         """Set everything up; nothing is spent yet, and nobody was asked."""
-        args, each = own_settings(args, CentralPolicyConfig), privacy.updates_per_batch
+        self._functions, self._reference = listed_functions(reward_funcs), reference
+        self._carried = [*folder_promises(model, reference), *reward_promises(self._functions)]
+        super().__init__(model, args, **given)
+
+    def _open(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        policy: PreTrainedModel,
+        args: CentralPolicyConfig,
+        adapters: PeftConfig | None,
+        declared: bool,  # noqa: FBT001
+        /,
+        **_: object,
+    ) -> tuple[PreTrainedModel, PeftConfig | None]:
+        """Give everybody their slot, and name a run."""
+        privacy, functions, most = self._privacy, self._functions, args.max_completion_length
+        each, tokenizer = privacy.updates_per_batch, self._tokens.tokenizer
         if each > 1 and args.update == "pg":
             raise UsageError(
                 f"After one update the answers are not the policy's any more: updates_per_batch="
                 f"{each} needs update='rebel'. Nothing was trained."
             )
         args.save_steps = args.save_batches * each  # between batches
-        args = args.with_steps(privacy.steps)
-        functions = listed_functions(reward_funcs)
-        privacy.refuse_other_units(ledger)
-        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
-        carried = [*folder_promises(model, reference), *reward_promises(functions)]
-        policy, tokenizer = starting_policy(model, processing_class)
-        tokenizer = matching_tokenizer(policy, tokenizer)
-        self._start(policy, args, tokenizer)
-        room = self._tokens.max_length - args.max_completion_length
-        prompt_room(policy, tokenizer, args.max_completion_length)
+        prompt_room(policy, tokenizer, most)
+        room = self._tokens.max_length - most
         if room < 1:
             raise UsageError(
-                f"max_completion_length={args.max_completion_length} leaves no room for a prompt "
+                f"max_completion_length={most} leaves no room for a prompt "
                 f"within max_length={self._tokens.max_length}. Nothing was trained. Lower it."
             )
         self._people = batches_of(
-            train_dataset,
+            rows,
             privacy,
             length=lambda prompt: len(self._tokens.prompt(prompt)),
             room=room,
             overlong=args.overlong,
         )
-        self._read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
-        policy, adapters, explorer = self._with_explorer(policy, reference, peft_config, args)
+        read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
+        policy, adapters, explorer = self._with_explorer(policy, adapters, args)
         rewards = [getattr(one, "reward", None) for one in functions]
         asked = [getattr(one, part, None) for one in rewards for part in ("model", "tokenizer")]
         asked += [one for one in functions if type(one) is not RewardFunction]  # do not say it
         prompts = (one.prompt for batch in self._people for one in batch)
         private = TextsRead.of_prompts(one for one in prompts if one is not None)
-        self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
-        caveats = self._read.caveats(private, declared=declare_unread)
-        known = {
-            **explorer,
-            **args.public_settings(),
-            "max_length": self._tokens.max_length,
-            "privacy": privacy.to_dict(),
-        }
+        self._read = read.with_those_of(TextsRead.on(self._fixed, *asked))
+        caveats = self._read.caveats(private, declared=declared)
+        known = {**explorer, **args.public_settings(), "max_length": self._tokens.max_length}
+        known["privacy"] = privacy.to_dict()
         people = [[one.id for one in batch] for batch in self._people]
         apart = [DECLARED_DISJOINT] if privacy.batches > 1 else []  # only the worst batch counts
-        promise = privacy.promise(simulate_seed).with_caveats(*caveats, *apart)
-        self._run = _BatchRun(privacy, promise, known, carried, ledger, people)
-        self._promise = self._run.checkpoint()
-        self._functions = functions
-        self._set_up(policy, args, adapters, callbacks, optimizers)
+        promise = privacy.promise(self._seed).with_caveats(*caveats, *apart)
+        self._run = _BatchRun(privacy, promise, known, self._carried, self._ledger, people)
+        return policy, adapters
 
     def _with_explorer(
-        self,
-        policy: PreTrainedModel,
-        reference: str | Path | PreTrainedModel | None,
-        adapters: PeftConfig | None,
-        args: CentralPolicyConfig,
+        self, policy: PreTrainedModel, adapters: PeftConfig | None, args: CentralPolicyConfig
     ) -> tuple[PreTrainedModel, PeftConfig | None, dict[str, str]]:
         """The policy, adapters that are still to be put on it, and what is public of both."""
         # Keep the fixed policy that explores, unless it is the policy without its adapters.
+        reference = self._reference
         if args.samples == "on_policy":
             if reference is None:
                 return policy, adapters, {}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -53,10 +53,7 @@ from sordino.language.dp_sgd.privacy import (
 )
 from sordino.language.models.checkpoints import (
     load_causal_model,
-    load_reward_checkpoint,
-    matching_tokenizer,
     own_copy,
-    with_head,
 )
 from sordino.language.models.generation import (
     Completions,
@@ -74,7 +71,6 @@ from sordino.language.training.private_training import (
     CentralDPOConfig,
     CentralRewardConfig,
     PrivateTraining,
-    PrivateTrainingSettings,
     own_settings,
 )
 from sordino.mechanisms.randomized_response import label_shares
@@ -365,9 +361,11 @@ _TESTED: Final = 4  # units
 class CentralTraining(PrivateTraining):
     """What trainers on raw units share, whatever their loss; none of their data is told."""
 
+    settings: ClassVar[type[CentralConfig]]
     _privacy: CentralPrivacy
     _ledger: Ledger
     _run: PaidRun
+    _fixed: PreTrainedModel | None = None  # a reference of its own
     _units: Sequence[Any]  # of pairs, or of people who were asked
     _seed: int | None
     _paid = 0  # steps that may still be taken
@@ -387,51 +385,40 @@ class CentralTraining(PrivateTraining):
 
     # Setting up: what may be trained, on whom, and what it promises.
 
-    def _start(
-        self,
-        model: PreTrainedModel,
-        args: PrivateTrainingSettings,
-        tokenizer: PreTrainedTokenizerBase,
-    ) -> None:
+    def _start(self, *given: Any) -> tuple[PreTrainedModel, PeftConfig | None]:
         """Settle how texts become tokens, on a model whose rows are read one by one."""
-        super()._start(model, args, tokenizer)
-        refuse_shared_lengths(model, tokenizer, self._tokens.max_length)
+        start, adapters = super()._start(*given)
+        refuse_shared_lengths(start, self._tokens.tokenizer, self._tokens.max_length)
+        return start, adapters
 
-    def _open(
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
         self,
-        pairs: Pairs,
-        *starts: PreTrainedModel | None,
-        args: CentralConfig,
-        declared: bool,
-        **training: object,
+        model: str | Path | PreTrainedModel,
+        args: CentralConfig | None = None,
+        *,
+        train_dataset: Any,  # raw pairs, or rows of people
+        privacy: Any,
+        ledger: Ledger,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
+        simulate_seed: int | None = None,
     ) -> None:
-        """Keep the units of raw pairs, and name a run on them; nothing is spent yet."""
-        # Models and tokenizers that have read the pairs as they are, are refused.
-        privacy, ledger = self._privacy, self._ledger
+        """Set everything up; nothing is spent yet."""
+        args = own_settings(args, self.settings)
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
+        args = args.with_steps(privacy.steps)
+        start, adapters = self._start(model, args, processing_class, peft_config)
         privacy.refuse_other_units(ledger)
-        self._units = units_of(pairs, self._tokens, privacy)
-        self._read = TextsRead.on(*starts, self._tokens.tokenizer)
-        caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
-        promise = privacy.promise(self._seed).with_caveats(*caveats, *(ledger.accepted or ()))
-        settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict(), **training}
-        settings |= {} if args.loss == "debiased" else {"preference_loss": args.loss}
-        carried = folder_promises(*starts)
-        self._run = CentralRun(privacy, promise, settings, carried, ledger, kind=self.kind)
+        start, adapters = self._open(train_dataset, start, args, adapters, declare_unread)
         self._promise = self._run.checkpoint()
-
-    def _set_up(
-        self,
-        model: PreTrainedModel,
-        args: CentralConfig,
-        adapters: PeftConfig | None,
-        callbacks: Sequence[TrainerCallback] | None,
-        optimizers: tuple[Any, Any],
-    ) -> None:
         with upstream():
             set_seed(args.seed)  # new adapters start at random, which is public
             Trainer.__init__(
                 self,
-                model=model if adapters is None else get_peft_model(model, adapters),
+                model=start if adapters is None else get_peft_model(start, adapters),
                 args=args,
                 processing_class=self._tokens.tokenizer,
                 callbacks=list(callbacks or []),
@@ -439,6 +426,30 @@ class CentralTraining(PrivateTraining):
             )
         refuse_pieces(self)
         self._refuse_others()
+
+    def _open(
+        self,
+        pairs: Any,
+        start: PreTrainedModel,
+        args: Any,
+        adapters: PeftConfig | None,
+        declared: bool,  # noqa: FBT001
+        /,
+        **training: object,
+    ) -> tuple[PreTrainedModel, PeftConfig | None]:
+        """Name a run on raw pairs; return the model, and adapters that are to be put on it."""
+        # Models and tokenizers that have read the pairs as they are, are refused.
+        privacy, ledger, starts = self._privacy, self._ledger, (start, self._fixed)
+        self._units = units_of(pairs, self._tokens, privacy)
+        self._read = TextsRead.on(*starts, self._tokens.tokenizer)
+        caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
+        promise = privacy.promise(self._seed).with_caveats(*caveats, *(ledger.accepted or ()))
+        settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict()}
+        settings |= {**args.public_settings(), **training}
+        settings |= {} if args.loss == "debiased" else {"preference_loss": args.loss}
+        carried = folder_promises(*starts)
+        self._run = CentralRun(privacy, promise, settings, carried, ledger, kind=self.kind)
+        return start, adapters
 
     def _refuse_others(self) -> None:
         """Refuse several processes where one must do everything, or that transformers overlooks."""
@@ -759,33 +770,7 @@ class CentralRewardTrainer(CentralTraining):
         Abadi et al. (2016), Algorithm 1; docs/language_models.md, "Norms of pairs".
     """
 
-    kind = "reward"
-
-    def __init__(  # noqa: PLR0913 (each is one choice of the user)
-        self,
-        model: str | Path | PreTrainedModel,
-        args: CentralRewardConfig | None = None,
-        *,
-        train_dataset: Pairs,
-        privacy: CentralPrivacy,
-        ledger: Ledger,
-        processing_class: PreTrainedTokenizerBase | None = None,
-        peft_config: PeftConfig | None = None,
-        callbacks: Sequence[TrainerCallback] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
-        declare_unread: bool = False,
-        simulate_seed: int | None = None,
-    ) -> None:
-        """Set everything up; nothing is spent yet."""
-        args = own_settings(args, CentralRewardConfig).with_steps(privacy.steps)
-        body = load_reward_checkpoint(model)
-        tokenizer = matching_tokenizer(body, processing_class)
-        body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-        self._start(body, args, tokenizer)
-        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
-        known = {"reward_bound": float(args.reward_bound)}
-        self._open(train_dataset, body, args=args, declared=declare_unread, **known)
-        self._set_up(body, args, with_head(peft_config), callbacks, optimizers)
+    kind, settings = "reward", CentralRewardConfig
 
     def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
         return reward_margins(model, pairs, padding=self._tokens.tokenizer.pad_token_id)
@@ -817,42 +802,34 @@ class CentralDPOTrainer(CentralTraining):
         docs/language_models.md, "Norms of pairs".
     """
 
-    kind = "policy"
+    kind, settings = "policy", CentralDPOConfig
 
-    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+    def __init__(
         self,
         model: str | Path | PreTrainedModel,
-        reference: str | Path | PreTrainedModel | None = None,
         args: CentralDPOConfig | None = None,
         *,
-        train_dataset: Pairs,
-        privacy: CentralPrivacy,
-        ledger: Ledger,
-        processing_class: PreTrainedTokenizerBase | None = None,
-        peft_config: PeftConfig | None = None,
-        callbacks: Sequence[TrainerCallback] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
-        declare_unread: bool = False,
-        simulate_seed: int | None = None,
+        reference: str | Path | PreTrainedModel | None = None,
+        **given: Any,
     ) -> None:
         """Set everything up; nothing is spent yet."""
-        args = own_settings(args, CentralDPOConfig).with_steps(privacy.steps)
-        policy = load_causal_model(model)
-        fixed = None if reference is None else load_causal_model(reference)
-        tokenizer = matching_tokenizer(policy, processing_class)
-        self._start(policy, args, tokenizer)
-        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
-        start = policy if fixed is None else fixed
-        known = {"loss": "dpo", "temperature": float(args.temperature)}
-        known["reference"] = weights_digest(start)
-        self._open(train_dataset, policy, fixed, args=args, declared=declare_unread, **known)
+        self._fixed = None if reference is None else load_causal_model(reference)
+        super().__init__(model, args, **given)
+
+    def _open(
+        self, pairs: Any, start: PreTrainedModel, /, *more: Any, **training: object
+    ) -> tuple[PreTrainedModel, PeftConfig | None]:
+        fixed = start if self._fixed is None else self._fixed
+        training["reference"] = weights_digest(fixed)
+        opened = super()._open(pairs, start, *more, **training)
         # What the reference makes of the pairs of every unit that this process clips is kept.
         own, self._units = self._processes.share(range(len(self._units))), list(self._units)
-        units, padding = [self._units[number] for number in own], tokenizer.pad_token_id
-        read = with_reference_gaps(start.to(args.device), units, padding=padding)
+        units = [self._units[number] for number in own]
+        padding = self._tokens.tokenizer.pad_token_id
+        read = with_reference_gaps(fixed.to(more[0].device), units, padding=padding)
         for number, unit in zip(own, read, strict=True):
             self._units[number] = unit
-        self._set_up(policy, args, peft_config, callbacks, optimizers)
+        return opened
 
     def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
         # Source: Rafailov et al. (2023), equation 7: Δ = temperature (there called β) times the gap

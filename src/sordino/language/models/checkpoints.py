@@ -94,8 +94,12 @@ def load_causal_model(
     path: str | Path | PreTrainedModel, *, device: str | None = None
 ) -> PreTrainedModel:
     """Return a language model in 32-bit floats on a device, an accelerator if there is one."""
-    # A model is returned as it is.
+    # A model is returned as it is, if it can answer.
     if isinstance(path, torch.nn.Module):
+        if not (hasattr(path, "can_generate") and path.can_generate()):
+            raise UsageError(
+                f"{type(path).__name__} is no causal language model: it cannot answer."
+            )
         return path
     folder = checkpoint_folder(path, kinds=CAUSAL)
     return _loaded(AutoModelForCausalLM, folder, device)
@@ -235,18 +239,6 @@ def own_copy(model: PreTrainedModel) -> PreTrainedModel:
     # trainer, every later step would show in it, and nothing would say so. Gradients stay behind:
     # torch copies none of them.
     return plain(model if is_adapted(model) else copy.deepcopy(model))
-
-
-def starting_policy(
-    model: str | Path | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return a causal language model and its tokenizer."""
-    if isinstance(model, str | Path):
-        return load_causal_model(model), tokenizer or load_tokenizer(model)
-    if not (hasattr(model, "can_generate") and model.can_generate()):
-        raise UsageError(f"{type(model).__name__} is no causal language model: it cannot answer.")
-    refuse_unknown_adapters(model)
-    return model, tokenizer or matching_tokenizer(model, None)
 
 
 def with_reference(

@@ -30,9 +30,11 @@ from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import DataError, UsageError
 from sordino.language.models.checkpoints import (
     is_adapted,
+    load_causal_model,
+    matching_tokenizer,
     plain,
     referring,
-    starting_policy,
+    refuse_unknown_adapters,
     with_reference,
 )
 from sordino.language.models.generation import (
@@ -280,7 +282,9 @@ class RebelTrainer(Trainer):
             raise DataError("train_dataset holds no prompt, so there is nothing to answer.")
         carried = [*reward_promises(functions), *folder_promises(model, reference)]
         self.promise = policy_promise(carried, promise, args.public_settings())
-        policy, tokenizer = starting_policy(model, processing_class)
+        policy = load_causal_model(model)
+        refuse_unknown_adapters(policy)
+        tokenizer = processing_class or matching_tokenizer(policy, None)
         prompt_room(policy, tokenizer, args.max_completion_length)
         policy, reference = with_reference(policy, reference, peft_config)
         super().__init__(

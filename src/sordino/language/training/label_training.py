@@ -36,10 +36,7 @@ from sordino.language.models.checkpoints import (
     HEAD,
     is_adapted,
     load_causal_model,
-    load_reward_checkpoint,
-    matching_tokenizer,
     own_copy,
-    with_head,
 )
 from sordino.language.models.generation import (
     Completions,
@@ -85,10 +82,14 @@ def _private_pairs(name: str, pairs: object) -> PrivatePairs:
 class _LabelTraining(PrivateTraining):
     """A trainer of trl on randomized answers; trl's own comes after it."""
 
+    settings: ClassVar[type[PrivateTrainingSettings]]
     _flips: dict[str, float]
+    # Adds to what trl's trainer is given, from settings and model.
+    _settle: Callable[[Any, PreTrainedModel, dict[str, Any]], None]
     # The columns that trl's collator reads of a preferred answer and the other one.
     _row: Callable[[Dialogue, Dialogue], dict[str, list[int]]]
     _summaries: Callable[[str], dict[str, float]]  # means of what was seen since the last log
+    _reference: str | Path | PreTrainedModel | None = None  # of a policy
 
     def __new__(cls, *given: Any, privacy: object = None, **named: Any) -> Any:
         """Return a trainer that clips gradients for raw pairs, where their promise is said."""
@@ -110,24 +111,45 @@ class _LabelTraining(PrivateTraining):
         kinds = {"reward": CentralRewardTrainer, "policy": CentralDPOTrainer}
         return kinds[cls.kind](*given, privacy=privacy, **named)
 
-    def _admit(
+    def __init__(  # noqa: PLR0913 (trl's)
         self,
-        train: object,
-        held_out: object,
-        *starts: PreTrainedModel | str | Path,
-        **training: object,
-    ) -> tuple[Dataset, Dataset | None]:
-        """Return the rows of both sets of pairs, and settle what checkpoints promise."""
-        # Models to start from, whose folders say what they were trained on, are part of it.
-        pairs = _private_pairs("train_dataset", train)
+        model: str | Path | PreTrainedModel,
+        args: PrivateTrainingSettings | None = None,
+        *,
+        train_dataset: PrivatePairs,
+        eval_dataset: PrivatePairs | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
+    ) -> None:
+        """Set everything up; nothing is trained yet."""
+        args = own_settings(args, self.settings)
+        start, adapters = self._start(model, args, processing_class, peft_config)
+        pairs = _private_pairs("train_dataset", train_dataset)
         rows = self._rows(pairs)
-        known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
+        # Models to start from, whose folders say what they were trained on, promise something too.
+        starts = (start, self._reference or start)
         read = TextsRead.on(*starts, self._tokens.tokenizer)
         self._read = read.with_those_of(TextsRead.of(pairs))
-        promise = CheckpointPromise.of(pairs, kind=self.kind, **known, **training)
+        known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
+        promise = CheckpointPromise.of(pairs, kind=self.kind, **known, **args.public_settings())
         self._promise = promise.with_those_of(*folder_promises(*starts))
         self._flips = {"train": pairs.flip_probability, "eval": pairs.flip_probability}
-        return rows, None if held_out is None else self._held_out(held_out)
+        held_out = None if eval_dataset is None else self._held_out(eval_dataset)
+        given = {"peft_config": adapters, "callbacks": list(callbacks or [])}
+        self._settle(args, start, given)
+        with upstream():
+            super().__init__(
+                model=start,
+                args=args,
+                train_dataset=rows,
+                eval_dataset=held_out,
+                processing_class=self._tokens.tokenizer,
+                optimizers=optimizers,
+                **given,
+            )
 
     def _held_out(self, held_out: object) -> Dataset:
         """Return the rows of pairs to measure on; from now on checkpoints speak for them too."""
@@ -237,6 +259,10 @@ class PrivateDPOConfig(PrivateTrainingSettings, DPOConfig):
         "sync_ref_model": (False, "the KL strength counts from one fixed reference"),
     }
 
+    def public_settings(self) -> dict[str, object]:
+        """Return what a reader of a checkpoint needs to know."""
+        return {"loss": "dpo", "temperature": self.beta}
+
     def settle(self, flip_probability: float) -> None:
         """Set the loss from the flips of the pairs, or refuse one that is set otherwise."""
         asked = list(self.loss_type)
@@ -344,50 +370,32 @@ class PrivateDPOTrainer(_LabelTraining, DPOTrainer):
         docs/local.md, "Debiased likelihood", with Δ = beta times the gap of the log ratios.
     """
 
-    kind = "policy"
+    kind, settings = "policy", PrivateDPOConfig
 
-    def __init__(  # noqa: PLR0913 (trl's)
+    def __init__(
         self,
         model: str | Path | PreTrainedModel,
-        reference: str | Path | PreTrainedModel | None = None,
         args: PrivateDPOConfig | None = None,
         *,
-        train_dataset: PrivatePairs,
-        eval_dataset: PrivatePairs | None = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
-        peft_config: PeftConfig | None = None,
-        callbacks: Sequence[TrainerCallback] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
-        privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
+        reference: str | Path | PreTrainedModel | None = None,
+        **given: Any,
     ) -> None:
         """Set everything up; nothing is trained yet."""
-        args = own_settings(args, PrivateDPOConfig)
-        policy = load_causal_model(model)
-        tokenizer = matching_tokenizer(policy, processing_class)
-        self._start(policy, args, tokenizer)
-        known = {"loss": "dpo", "temperature": args.beta}
-        starts = (policy, reference or policy)
-        rows, held_out = self._admit(train_dataset, eval_dataset, *starts, **known)
+        self._reference = reference
+        super().__init__(model, args, **given)
+
+    def _settle(
+        self, args: PrivateDPOConfig, policy: PreTrainedModel, given: dict[str, Any]
+    ) -> None:
         args.settle(self._flips["train"])
         # The reference is a model that training the policy does not move.
+        reference = self._reference
         if reference is policy or reference is None:
-            adapted = reference is None and (peft_config is not None or is_adapted(policy))
+            adapted = reference is None and (given["peft_config"] or is_adapted(policy))
             stored = reference is None and args.precompute_ref_log_probs
-            fixed = None if adapted or stored else copy.deepcopy(policy)
+            given["ref_model"] = None if adapted or stored else copy.deepcopy(policy)
         else:
-            fixed = load_causal_model(reference)
-        with upstream():
-            super().__init__(
-                model=policy,
-                ref_model=fixed,
-                args=args,
-                train_dataset=rows,
-                eval_dataset=held_out,
-                processing_class=tokenizer,
-                peft_config=peft_config,
-                callbacks=list(callbacks or []),
-                optimizers=optimizers,
-            )
+            given["ref_model"] = load_causal_model(reference)
 
     @staticmethod
     def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
@@ -449,6 +457,10 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
     reward_bound: float = field(default=10.0)
     head_epochs: float = field(default=0.0)
     ddp_find_unused_parameters: bool | None = field(default=None)
+
+    def public_settings(self) -> dict[str, object]:
+        """Return what a reader of a checkpoint needs to know."""
+        return {"loss": self.loss, "reward_bound": float(self.reward_bound)}
 
     def check(self) -> None:
         """Refuse settings that cannot be used."""
@@ -518,40 +530,11 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
         docs/local.md, "Debiased likelihood" and "Mixture likelihood".
     """
 
-    kind = "reward"
+    kind, settings = "reward", PrivateRewardConfig
 
-    def __init__(  # noqa: PLR0913 (trl's)
-        self,
-        model: str | Path | PreTrainedModel,
-        args: PrivateRewardConfig | None = None,
-        *,
-        train_dataset: PrivatePairs,
-        eval_dataset: PrivatePairs | None = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
-        peft_config: PeftConfig | None = None,
-        callbacks: Sequence[TrainerCallback] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
-        privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
-    ) -> None:
-        """Set everything up; nothing is trained yet."""
-        args = own_settings(args, PrivateRewardConfig)
-        body = load_reward_checkpoint(model)
-        tokenizer = matching_tokenizer(body, processing_class)
-        self._start(body, args, tokenizer)
-        known = {"loss": args.loss, "reward_bound": float(args.reward_bound)}
-        rows, held_out = self._admit(train_dataset, eval_dataset, body, **known)
+    def _settle(self, args: PrivateRewardConfig, _: PreTrainedModel, given: dict[str, Any]) -> None:
         self._seen: dict[str, list[torch.Tensor]] = {"train": [], "eval": []}
-        with upstream():
-            super().__init__(
-                model=body,
-                args=args,
-                train_dataset=rows,
-                eval_dataset=held_out,
-                processing_class=tokenizer,
-                peft_config=with_head(peft_config),
-                callbacks=[*(callbacks or []), _HeadFirst(args.head_epochs)],
-                optimizers=optimizers,
-            )
+        given["callbacks"].append(_HeadFirst(args.head_epochs))
 
     @staticmethod
     def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 import torch
+from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from sordino import _validate
@@ -17,9 +18,13 @@ from sordino.errors import UsageError
 from sordino.language.models.checkpoints import (
     default_device,
     is_adapted,
+    load_causal_model,
+    load_reward_checkpoint,
+    matching_tokenizer,
     plain,
     readable_length,
     refuse_unknown_adapters,
+    with_head,
 )
 from sordino.language.models.loading import upstream
 from sordino.language.models.promises import CheckpointPromise, Kind
@@ -87,6 +92,8 @@ class PrivateTrainingSettings:
     overlong: Overlong = field(default="refuse")
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
+    # Returns what a reader of a checkpoint needs to know.
+    public_settings: ClassVar[Callable[[Any], dict[str, Any]]]
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Refuse settings that no release has, or that one removed, before anything else."""
@@ -272,6 +279,10 @@ class CentralRewardConfig(CentralConfig):
 
     reward_bound: float = field(default=10.0)
 
+    def public_settings(self) -> dict[str, Any]:
+        """Return what a reader of a checkpoint needs to know."""
+        return {"reward_bound": float(self.reward_bound)}
+
 
 @dataclass
 class CentralDPOConfig(CentralConfig):
@@ -288,6 +299,10 @@ class CentralDPOConfig(CentralConfig):
 
     temperature: float = field(default=0.1)
 
+    def public_settings(self) -> dict[str, Any]:
+        """Return what a reader of a checkpoint needs to know."""
+        return {"loss": "dpo", "temperature": float(self.temperature)}
+
 
 class PrivateTraining(Trainer):
     """What trainers of rewards and policies share: tokens, and the promise of what is written."""
@@ -299,14 +314,22 @@ class PrivateTraining(Trainer):
 
     def _start(
         self,
-        model: PreTrainedModel,
+        model: str | Path | PreTrainedModel,
         args: PrivateTrainingSettings,
-        tokenizer: PreTrainedTokenizerBase,
-    ) -> None:
-        """Settle how texts become tokens."""
-        refuse_unknown_adapters(model)
-        length = readable_length(model, tokenizer, args.max_length)
+        tokenizer: PreTrainedTokenizerBase | None,
+        adapters: PeftConfig | None,
+    ) -> tuple[PreTrainedModel, PeftConfig | None]:
+        """Return the model, and adapters for it, and settle how texts become tokens."""
+        load = load_reward_checkpoint if self.kind == "reward" else load_causal_model
+        start = load(model)
+        tokenizer = matching_tokenizer(start, tokenizer)
+        refuse_unknown_adapters(start)
+        length = readable_length(start, tokenizer, args.max_length)
         self._tokens = DialogueTokens(tokenizer, length, args.overlong)
+        if self.kind == "policy":
+            return start, adapters
+        start.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+        return start, with_head(adapters)
 
     def _send_telemetry(self) -> None:
         """Tell nobody."""
