@@ -758,7 +758,9 @@ def test_what_it_starts_from_and_stays_near_counts(tiny_llama, private, dpo_sett
         first.save_model(str(tmp_path / "first"))
 
     def promised(start, reference=None):
-        trainer = PrivateDPOTrainer(str(start), dpo_settings(), reference=reference, train_dataset=after)
+        trainer = PrivateDPOTrainer(
+            str(start), dpo_settings(), reference=reference, train_dataset=after
+        )
         return trainer._promise
 
     started, near = promised(tmp_path / "first"), promised(tiny_llama, tmp_path / "first")

@@ -468,6 +468,7 @@ class CentralPolicyTrainer(CentralTraining):
     _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
     _units: Sequence[tuple[_PersonAnswers]] = ()  # of the batch that is paid for
     _run: _BatchRun
+    _fixed: PreTrainedModel | None = None
     _people: list[list[Person]]
     _functions: Sequence[RewardCallable]
     _replicas = False  # answers and rewards are asked for by one process
@@ -479,26 +480,23 @@ class CentralPolicyTrainer(CentralTraining):
         args: CentralPolicyConfig | None = None,
         *,
         reward_funcs: RewardCallable | Sequence[RewardCallable],
-        reference: str | Path | PreTrainedModel | None = None,
         **given: Any,
     ) -> None:
         """Set everything up; nothing is spent yet, and nobody was asked."""
-        self._functions, self._reference = listed_functions(reward_funcs), reference
-        self._carried = [*folder_promises(model, reference), *reward_promises(self._functions)]
+        self._functions = listed_functions(reward_funcs)
         super().__init__(model, args, **given)
 
     def _open(
         self,
-        rows: Iterable[Mapping[str, Any]],
+        rows: object,
         policy: PreTrainedModel,
         args: CentralPolicyConfig,
         adapters: PeftConfig | None,
         declared: bool,  # noqa: FBT001
-        /,
-        **_: object,
     ) -> tuple[PreTrainedModel, PeftConfig | None]:
         """Give everybody their slot, and name a run."""
         privacy, functions, most = self._privacy, self._functions, args.max_completion_length
+        carried = [*folder_promises(policy, self._reference), *reward_promises(functions)]
         each, tokenizer = privacy.updates_per_batch, self._tokens.tokenizer
         if each > 1 and args.update == "pg":
             raise UsageError(
@@ -534,7 +532,7 @@ class CentralPolicyTrainer(CentralTraining):
         people = [[one.id for one in batch] for batch in self._people]
         apart = [DECLARED_DISJOINT] if privacy.batches > 1 else []  # only the worst batch counts
         promise = privacy.promise(self._seed).with_caveats(*caveats, *apart)
-        self._run = _BatchRun(privacy, promise, known, self._carried, self._ledger, people)
+        self._run = _BatchRun(privacy, promise, known, carried, self._ledger, people)
         return policy, adapters
 
     def _with_explorer(

@@ -312,6 +312,9 @@ def _blocks(path: Path, progress: Progress | None) -> Iterator[bytes]:
     raise DataError(f"the file is not valid {packed}, or it was cut short.")
 
 
+_Units = Literal["", "lines", "records", "batches"]
+
+
 @dataclass(frozen=True)
 class _Container:
     """A source of rows, and what it is."""
@@ -321,7 +324,7 @@ class _Container:
     names: tuple[str, ...] | None = None  # of its columns; None where the first record tells them
     table: bool = False  # whether its cells are texts, and its names may be a record
     # Between which a file can be entered in the middle; nothing if it cannot.
-    units: Literal["", "lines", "records", "batches"] = ""
+    units: _Units = ""
 
 
 def contained(
@@ -383,7 +386,7 @@ def _file(
     said = f"{kind}, packed by {packed}" if packed else kind
     if kind in ("Parquet", "Arrow"):
         rows: Rows = arrow_rows(path, progress, part)
-        units: Any = "batches" if kind == "Arrow" else ""
+        units: _Units = "batches" if kind == "Arrow" else ""
         return _Container(said, rows, arrow_names(path), units=units)
     if kind == "JSON array":
         return _Container(said, _array_objects(path, progress))

@@ -365,7 +365,6 @@ class CentralTraining(PrivateTraining):
     _privacy: CentralPrivacy
     _ledger: Ledger
     _run: PaidRun
-    _fixed: PreTrainedModel | None = None  # a reference of its own
     _units: Sequence[Any]  # of pairs, or of people who were asked
     _seed: int | None
     _paid = 0  # steps that may still be taken
@@ -385,20 +384,15 @@ class CentralTraining(PrivateTraining):
 
     # Setting up: what may be trained, on whom, and what it promises.
 
-    def _start(self, *given: Any) -> tuple[PreTrainedModel, PeftConfig | None]:
-        """Settle how texts become tokens, on a model whose rows are read one by one."""
-        start, adapters = super()._start(*given)
-        refuse_shared_lengths(start, self._tokens.tokenizer, self._tokens.max_length)
-        return start, adapters
-
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
         self,
         model: str | Path | PreTrainedModel,
         args: CentralConfig | None = None,
         *,
-        train_dataset: Any,  # raw pairs, or rows of people
-        privacy: Any,
+        train_dataset: object,
+        privacy: CentralPrivacy,
         ledger: Ledger,
+        reference: str | Path | PreTrainedModel | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         peft_config: PeftConfig | None = None,
         callbacks: Sequence[TrainerCallback] | None = None,
@@ -410,7 +404,8 @@ class CentralTraining(PrivateTraining):
         args = own_settings(args, self.settings)
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         args = args.with_steps(privacy.steps)
-        start, adapters = self._start(model, args, processing_class, peft_config)
+        start, adapters = self._start(model, args, processing_class, peft_config, reference)
+        refuse_shared_lengths(start, self._tokens.tokenizer, self._tokens.max_length)
         privacy.refuse_other_units(ledger)
         start, adapters = self._open(train_dataset, start, args, adapters, declare_unread)
         self._promise = self._run.checkpoint()
@@ -429,26 +424,36 @@ class CentralTraining(PrivateTraining):
 
     def _open(
         self,
-        pairs: Any,
+        pairs: object,
         start: PreTrainedModel,
-        args: Any,
+        args: CentralConfig,
         adapters: PeftConfig | None,
         declared: bool,  # noqa: FBT001
-        /,
-        **training: object,
     ) -> tuple[PreTrainedModel, PeftConfig | None]:
         """Name a run on raw pairs; return the model, and adapters that are to be put on it."""
         # Models and tokenizers that have read the pairs as they are, are refused.
-        privacy, ledger, starts = self._privacy, self._ledger, (start, self._fixed)
-        self._units = units_of(pairs, self._tokens, privacy)
+        privacy, ledger = self._privacy, self._ledger
+        fixed = None if self._reference is None else load_causal_model(self._reference)
+        starts, self._units = (start, fixed), units_of(pairs, self._tokens, privacy)
         self._read = TextsRead.on(*starts, self._tokens.tokenizer)
-        caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
+        caveats = self._read.caveats(TextsRead.of(cast("Pairs", pairs)), declared=declared)
         promise = privacy.promise(self._seed).with_caveats(*caveats, *(ledger.accepted or ()))
         settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict()}
-        settings |= {**args.public_settings(), **training}
+        settings |= args.public_settings()
+        if self.kind == "policy":
+            settings["reference"] = weights_digest(start if fixed is None else fixed)
         settings |= {} if args.loss == "debiased" else {"preference_loss": args.loss}
         carried = folder_promises(*starts)
         self._run = CentralRun(privacy, promise, settings, carried, ledger, kind=self.kind)
+        if self.kind == "policy":
+            # What the reference makes of the pairs of every unit that this process clips is kept.
+            own, known = self._processes.share(range(len(self._units))), list(self._units)
+            units, padding = [known[at] for at in own], self._tokens.tokenizer.pad_token_id
+            model = (start if fixed is None else fixed).to(args.device)
+            read = with_reference_gaps(model, units, padding=padding)
+            for number, unit in zip(own, read, strict=True):
+                known[number] = unit
+            self._units = known
         return start, adapters
 
     def _refuse_others(self) -> None:
@@ -803,33 +808,6 @@ class CentralDPOTrainer(CentralTraining):
     """
 
     kind, settings = "policy", CentralDPOConfig
-
-    def __init__(
-        self,
-        model: str | Path | PreTrainedModel,
-        args: CentralDPOConfig | None = None,
-        *,
-        reference: str | Path | PreTrainedModel | None = None,
-        **given: Any,
-    ) -> None:
-        """Set everything up; nothing is spent yet."""
-        self._fixed = None if reference is None else load_causal_model(reference)
-        super().__init__(model, args, **given)
-
-    def _open(
-        self, pairs: Any, start: PreTrainedModel, /, *more: Any, **training: object
-    ) -> tuple[PreTrainedModel, PeftConfig | None]:
-        fixed = start if self._fixed is None else self._fixed
-        training["reference"] = weights_digest(fixed)
-        opened = super()._open(pairs, start, *more, **training)
-        # What the reference makes of the pairs of every unit that this process clips is kept.
-        own, self._units = self._processes.share(range(len(self._units))), list(self._units)
-        units = [self._units[number] for number in own]
-        padding = self._tokens.tokenizer.pad_token_id
-        read = with_reference_gaps(fixed.to(more[0].device), units, padding=padding)
-        for number, unit in zip(own, read, strict=True):
-            self._units[number] = unit
-        return opened
 
     def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
         # Source: Rafailov et al. (2023), equation 7: Δ = temperature (there called β) times the gap

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import torch
@@ -35,7 +35,7 @@ from sordino._files import write_json
 from sordino.engines.exchange import passing_folder
 from sordino.errors import DataError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.training import units_of
+from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer, units_of
 from sordino.language.judging import Judge, draw_answers, win_rate
 from sordino.language.models.checkpoints import (
     CAUSAL,
@@ -60,18 +60,8 @@ from sordino.language.references.tiny import (
     train_tokenizer,
 )
 from sordino.language.rewards.text_rewards import TextRewardModel, reward_function
-from sordino.language.training.label_training import (
-    PrivateDPOConfig,
-    PrivateDPOTrainer,
-    PrivateRewardConfig,
-    PrivateRewardTrainer,
-)
-from sordino.language.training.private_training import (
-    CentralDPOConfig,
-    CentralRewardConfig,
-    PolicyTerms,
-    TrainingTerms,
-)
+from sordino.language.training.label_training import PrivateDPOTrainer, PrivateRewardTrainer
+from sordino.language.training.private_training import PolicyTerms, TrainingTerms
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
@@ -195,24 +185,9 @@ def build_reference(
     return losses
 
 
-class _Made(NamedTuple):
-    """What trains one kind of checkpoint, on randomized answers or on raw pairs."""
-
-    start: Callable[[Path], PreTrainedModel]
-    task: str  # of adapters
-    trainer: type[Trainer]  # which becomes another one where privacy is given
-    config: Callable[..., TrainingArguments]
-    central: Callable[..., TrainingArguments]  # on raw pairs
-
-
-_MADE: Mapping[Kind, _Made] = {
-    "reward": _Made(
-        *(load_reward_checkpoint, "SEQ_CLS", PrivateRewardTrainer),
-        *(PrivateRewardConfig, CentralRewardConfig),
-    ),
-    "policy": _Made(
-        *(load_causal_model, "CAUSAL_LM", PrivateDPOTrainer), *(PrivateDPOConfig, CentralDPOConfig)
-    ),
+_TRAINERS: Mapping[Kind, tuple[Any, Any, str]] = {  # on answers, on raw pairs; task of adapters
+    "reward": (PrivateRewardTrainer, CentralRewardTrainer, "SEQ_CLS"),
+    "policy": (PrivateDPOTrainer, CentralDPOTrainer, "CAUSAL_LM"),
 }
 _KEPT = 2  # checkpoints of a run that is under way
 
@@ -244,7 +219,8 @@ def train(  # noqa: PLR0913 (each is one choice of the user)
         that was resumed promises what all its entries on the ledger do. And what the model it
         starts from promises, together. Shown by tests/language/test_pipeline.py.
     """
-    made, more = _MADE[kind], dict[str, Any]()
+    labels, central, task = _TRAINERS[kind]
+    made, more = (labels if privacy is None else central), dict[str, Any]()
     settings: dict[str, Any] = {
         "output_dir": str(folder),
         "learning_rate": terms.learning_rate,
@@ -268,7 +244,6 @@ def train(  # noqa: PLR0913 (each is one choice of the user)
             # flips there
             _validate.one_of("loss", terms.loss, ("debiased",))
             settings["beta"] = terms.temperature
-        args = made.config(**settings)
         more |= {"eval_dataset": held_out}
     else:
         # What was drawn is kept as a checkpoint, also the last, until the model is there.
@@ -281,17 +256,10 @@ def train(  # noqa: PLR0913 (each is one choice of the user)
             "save_only_model": save_every is None,
             **({} if kind == "reward" else {"temperature": terms.temperature}),
         }
-        args = made.central(**settings)
         more |= {"privacy": privacy, "ledger": ledger}
         more |= {"declare_unread": declare_unread, "simulate_seed": simulate_seed}
-    trainer = made.trainer(
-        made.start(model),
-        args=args,
-        train_dataset=pairs,
-        processing_class=load_tokenizer(model),
-        peft_config=adapters(terms.lora, made.task),
-        **more,
-    )
+    args, lora = made.settings(**settings), adapters(terms.lora, task)
+    trainer = made(str(model), args, train_dataset=pairs, peft_config=lora, **more)
     log = _log_of(trainer, progress)
     if kind == "reward":
         reward = trainer.text_reward()

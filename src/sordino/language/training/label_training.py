@@ -89,7 +89,6 @@ class _LabelTraining(PrivateTraining):
     # The columns that trl's collator reads of a preferred answer and the other one.
     _row: Callable[[Dialogue, Dialogue], dict[str, list[int]]]
     _summaries: Callable[[str], dict[str, float]]  # means of what was seen since the last log
-    _reference: str | Path | PreTrainedModel | None = None  # of a policy
 
     def __new__(cls, *given: Any, privacy: object = None, **named: Any) -> Any:
         """Return a trainer that clips gradients for raw pairs, where their promise is said."""
@@ -118,6 +117,7 @@ class _LabelTraining(PrivateTraining):
         *,
         train_dataset: PrivatePairs,
         eval_dataset: PrivatePairs | None = None,
+        reference: str | Path | PreTrainedModel | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         peft_config: PeftConfig | None = None,
         callbacks: Sequence[TrainerCallback] | None = None,
@@ -126,11 +126,11 @@ class _LabelTraining(PrivateTraining):
     ) -> None:
         """Set everything up; nothing is trained yet."""
         args = own_settings(args, self.settings)
-        start, adapters = self._start(model, args, processing_class, peft_config)
+        start, adapters = self._start(model, args, processing_class, peft_config, reference)
         pairs = _private_pairs("train_dataset", train_dataset)
         rows = self._rows(pairs)
         # Models to start from, whose folders say what they were trained on, promise something too.
-        starts = (start, self._reference or start)
+        starts = (start, self._reference)
         read = TextsRead.on(*starts, self._tokens.tokenizer)
         self._read = read.with_those_of(TextsRead.of(pairs))
         known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
@@ -371,18 +371,6 @@ class PrivateDPOTrainer(_LabelTraining, DPOTrainer):
     """
 
     kind, settings = "policy", PrivateDPOConfig
-
-    def __init__(
-        self,
-        model: str | Path | PreTrainedModel,
-        args: PrivateDPOConfig | None = None,
-        *,
-        reference: str | Path | PreTrainedModel | None = None,
-        **given: Any,
-    ) -> None:
-        """Set everything up; nothing is trained yet."""
-        self._reference = reference
-        super().__init__(model, args, **given)
 
     def _settle(
         self, args: PrivateDPOConfig, policy: PreTrainedModel, given: dict[str, Any]

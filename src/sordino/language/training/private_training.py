@@ -311,6 +311,7 @@ class PrivateTraining(Trainer):
     _promise: CheckpointPromise
     _read: TextsRead  # without privacy
     _tokens: DialogueTokens
+    _reference: str | Path | PreTrainedModel | None  # of a policy, as it was given
 
     def _start(
         self,
@@ -318,8 +319,12 @@ class PrivateTraining(Trainer):
         args: PrivateTrainingSettings,
         tokenizer: PreTrainedTokenizerBase | None,
         adapters: PeftConfig | None,
+        reference: str | Path | PreTrainedModel | None,
     ) -> tuple[PreTrainedModel, PeftConfig | None]:
         """Return the model, and adapters for it, and settle how texts become tokens."""
+        if self.kind == "reward" and reference is not None:
+            raise UsageError("reference is of a policy: a reward has none. Nothing was trained.")
+        self._reference = reference
         load = load_reward_checkpoint if self.kind == "reward" else load_causal_model
         start = load(model)
         tokenizer = matching_tokenizer(start, tokenizer)
