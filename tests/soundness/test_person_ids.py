@@ -145,7 +145,7 @@ ENTRIES = {
     "lines": lambda ids, at: read_pairs(lines(at, judged(plain(ids)))).persons,
     "table": lambda ids, at: read_pairs(table(at, judged(plain(ids)))).persons,
     "frame": lambda ids, _: (
-        Pairs.from_frame(
+        read_pairs(
             pd.DataFrame(
                 {
                     name: pd.Series([row[name] for row in judged(ids)], dtype=object)
@@ -154,9 +154,7 @@ ENTRIES = {
             )
         ).persons
     ),
-    "arrow": lambda ids, _: (
-        Pairs.from_frame(pa.Table.from_pylist(judged(map(str, plain(ids))))).persons
-    ),
+    "arrow": lambda ids, _: read_pairs(pa.Table.from_pylist(judged(map(str, plain(ids))))).persons,
     "chunks": lambda ids, at: chunked(lines(at, judged(plain(ids)))),
     "parquet": parquet_people,
     "features": lambda ids, _: (

@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 
 from sordino import _random, _validate
-from sordino.errors import EngineError, MissingExtra, SordinoError, UsageError
+from sordino.errors import EngineError, SordinoError, UsageError, modules_of_extra
 
 from .engine import Node, Reduction, Taken
 from .exchange import passing_folder
@@ -483,15 +483,5 @@ def _unheard() -> Iterator[None]:
 
 
 def _library() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import ray  # noqa: PLC0415 - an extra
-            import ray.data  # noqa: PLC0415
-    except ImportError:
-        pass
-    else:
-        return ray
-    raise MissingExtra(
-        "This needs Ray. Nothing was read. Install it with: pip install 'sordino[scale]'"
-    )
+    need = "This needs Ray. Nothing was read."
+    return modules_of_extra("scale", need, "ray", "ray.data")[0]

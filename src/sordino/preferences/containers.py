@@ -411,9 +411,8 @@ def _kind_of(path: Path) -> tuple[str, str]:
     suffix = Path(stem_of(path)).suffix
     if suffix in _SHEETS:
         raise DataError(
-            f"{path.name} is a sheet, which is not read. Nothing was read. Give the frame to "
-            f'sordino.Pairs.from_frame (pandas.{_SHEETS[suffix]}("x{suffix}")), or save the sheet '
-            "as .csv."
+            f"{path.name} is a sheet, which is not read. Nothing was read. Give the frame of it "
+            f"(pandas.{_SHEETS[suffix]}), or save the sheet as .csv."
         )
     start, packed = b"", ""
     if path.is_file():  # of a pipe nothing is left to read once it was looked at

@@ -35,7 +35,7 @@ from .comparisons import (
     outcomes,
     row_key,
 )
-from .containers import Progress, frame_names
+from .containers import Progress
 from .files import line_of, read_records, untold
 from .records import Levels, alike, turned
 
@@ -79,49 +79,6 @@ class Pairs(Comparisons):
             rows: Their numbers. They must be chosen without looking at a label.
         """
         return self._part(rows, ("prompts", "first", "second", "given", "labels", "names"))
-
-    @classmethod
-    def from_frame(
-        cls,
-        frame: object,
-        *,
-        columns: Mapping[str, str] | None = None,
-        drop: Collection[str] = (),
-        longest: int | None = None,
-        person_field: str | None = "person",
-    ) -> Pairs:
-        """Return the pairs of a data frame, by the rules of :func:`sordino.read_pairs`.
-
-        Args:
-            frame: A pandas or polars ``DataFrame``, or a pyarrow ``Table``, of raw judgments.
-            columns: What our fields are called there, where it is otherwise:
-                ``{"prompt": "question"}``. Columns that are no field of ours are ignored.
-            drop: Which pairs to leave out for their texts, as in :func:`sordino.read_pairs`.
-            longest: Most characters of the texts of a pair.
-            person_field: Name of the optional public person id; None reads nobody.
-
-        Raises:
-            UsageError: It is no frame, or ``columns`` names what is not there.
-            DataError: A row cannot be used (counted from 0), or the frame holds randomized
-                answers, which come from files with a manifest.
-
-        Example:
-            >>> class Frame:
-            ...     columns = ("question", "chosen", "rejected")
-            ...     def to_dict(self, orient):
-            ...         return [dict(zip(self.columns, ("Hi", "Hello!", "What?")))]
-            >>> Pairs.from_frame(Frame(), columns={"prompt": "question"})
-            Pairs(n=1)
-        """
-        if frame_names(frame) is None:
-            raise UsageError(
-                f"frame must be a pandas or polars DataFrame, a pyarrow Table or a data set of "
-                f"`datasets`, got {type(frame).__name__}. Nothing was read. Other rows go to "
-                "sordino.read_pairs, which takes any iterable of mappings."
-            )
-        records = read_records(frame, columns=columns, person_field=person_field)
-        columns_found, labels, _ = gathered(records, TextRules.of(drop, longest))
-        return cls(**columns_found, labels=labels)
 
     @classmethod
     def from_features(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from sordino._files import explained
-from sordino.errors import DataError, MissingExtra, SordinoError
+from sordino.errors import DataError, SordinoError, modules_of_extra
 
 from .records import FIELDS, LABELS, PERSON
 
@@ -396,17 +395,6 @@ def _unreadable(place: str, name: str) -> str:
     return f"{place}: column {name!r} {what}. {_NOTHING}"
 
 
-def _library() -> tuple[Any, Any]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pyarrow as pa  # noqa: PLC0415 - an extra
-            from pyarrow import parquet  # noqa: PLC0415
-    except ImportError:
-        pass
-    else:
-        return pa, parquet
-    raise MissingExtra(
-        "Parquet, Arrow and .zst files need pyarrow. Nothing was read. Install it with: pip "
-        "install 'sordino[files]'"
-    )
+def _library() -> tuple[Any, ...]:
+    need = "Parquet, Arrow and .zst files need pyarrow. Nothing was read."
+    return modules_of_extra("files", need, "pyarrow", "pyarrow.parquet")

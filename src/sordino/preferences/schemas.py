@@ -425,22 +425,13 @@ _RULES: Final[Mapping[str, Callable[..., Any]]] = {
 """How a label is read, by what a schema calls the way."""
 
 
-def _loaded(
-    name: str, needs: str, label: str = "", each: str = "", judges: str = "", **more: Any
-) -> Schema:
+def _loaded(**said: Any) -> Schema:
     """Return a public schema; a label is a rule and its columns, with colons between them."""
-    levels = more.pop("levels", None)
-    return Schema(
-        only=more.pop("only", ""),
-        name=name,
-        kind=more.pop("kind", PAIRS),
-        needs=tuple(needs.split()),
-        levels=None if levels is None else (levels[0], levels[1]),
-        fields=tuple(more.items()),
-        label=tuple(label.split(":")) if label else (),
-        each=tuple(each.split()),
-        judges=judges,
-    )
+    known = {name: said.pop(name) for name in [*said] if name in Schema.__dataclass_fields__}
+    for name, mark in (("needs", None), ("each", None), ("label", ":")):
+        known[name] = tuple(known.get(name, "").split(mark)) if known.get(name) else ()
+    known["levels"] = tuple(known["levels"]) if "levels" in known else None
+    return Schema(**known, fields=tuple(said.items()))
 
 
 _TABLE: Final = tomllib.loads(Path(__file__).with_name("schemas.toml").read_text("utf-8"))

@@ -74,7 +74,7 @@ def public(pairs):
 
 @KINDS
 def test_a_frame_says_what_its_rows_say(kind):
-    pairs, same = Pairs.from_frame(kind(ROWS)), read_pairs(ROWS)
+    pairs, same = read_pairs(kind(ROWS)), read_pairs(ROWS)
     assert isinstance(pairs, Pairs)
     assert public(pairs) == public(same)
     assert pairs.labels.tolist() == same.labels.tolist()
@@ -86,24 +86,24 @@ def test_a_frame_says_what_its_rows_say(kind):
 def test_columns_may_be_called_otherwise(kind):
     names = {"prompt": "question", "first": "one", "second": "other", "label": "winner"}
     rows = [{names[name]: value for name, value in row.items()} | {"prompt": 7} for row in ROWS]
-    assert public(Pairs.from_frame(kind(rows), columns=names)) == public(read_pairs(ROWS))
+    assert public(read_pairs(kind(rows), columns=names)) == public(read_pairs(ROWS))
 
 
 def test_people_and_identical_answers():
     rows = [row | {"who": np.int64(index % 2)} for index, row in enumerate(ROWS)]
     rows.append(rows[0] | {"second": "a"})
-    assert Pairs.from_frame(Pandas(rows[:4]), person_field="who").persons == ("0", "1", "0", "1")
-    renamed = Pairs.from_frame(Pandas(rows[:4]), columns={"person": "who"})
+    assert read_pairs(Pandas(rows[:4]), person_field="who").persons == ("0", "1", "0", "1")
+    renamed = read_pairs(Pandas(rows[:4]), columns={"person": "who"})
     assert renamed.persons == ("0", "1", "0", "1")
     with pytest.raises(DataError, match="row 4: both answers are the same"):
-        Pairs.from_frame(Pandas(rows))
-    assert Pairs.from_frame(Pandas(rows), drop=["identical"]).dropped == 1
+        read_pairs(Pandas(rows))
+    assert read_pairs(Pandas(rows), drop=["identical"]).dropped == 1
 
 
 def test_several_labels_as_arrays():
     row = {"prompt": "p", "first": "a", "second": "b"}
     row |= {"labels": np.array([1.0, 0.5, 0.0]), "persons": np.array(["x", "y", "z"])}
-    pairs = Pairs.from_frame(Arrow([row]))
+    pairs = read_pairs(Arrow([row]))
     assert pairs.persons == ("x", "y", "z")
     assert sorted(pairs.labels.tolist()) == [0, 1, 2]
 
@@ -113,41 +113,41 @@ def test_several_labels_as_arrays():
 def test_a_missing_cell_is_refused(nothing, column):
     rows = [*ROWS, ROWS[0] | {column: nothing}]
     with pytest.raises(DataError, match=rf"row 4: fields? .*'{column}'") as caught:
-        Pairs.from_frame(Pandas(rows))
+        read_pairs(Pandas(rows))
     assert ('write "skip"' in str(caught.value)) == (column == "label")
 
 
 @pytest.mark.parametrize("nothing", MISSING)
 def test_people_may_be_missing_for_all_but_not_for_some(nothing):
     rows = [row | {"person": nothing} for row in ROWS]
-    assert Pairs.from_frame(Pandas(rows)).persons is None
+    assert read_pairs(Pandas(rows)).persons is None
     rows[2]["person"] = "ana"
     with pytest.raises(DataError, match="row 2: a person id is given for some"):
-        Pairs.from_frame(Pandas(rows))
+        read_pairs(Pandas(rows))
 
 
 @KINDS
 def test_randomized_answers_are_refused(kind):
     rows = [{"prompt": "p", "first": "a", "second": "b", "answer": 1}]
     with pytest.raises(DataError, match=r"'answer' is not read.*manifest"):
-        Pairs.from_frame(kind(rows))
+        read_pairs(kind(rows))
     with pytest.raises(UsageError, match="columns must be a mapping from our fields"):
-        Pairs.from_frame(kind(ROWS), columns={"answer": "label"})
+        read_pairs(kind(ROWS), columns={"answer": "label"})
 
 
 @KINDS
 def test_two_columns_of_one_name_are_refused(kind):
     with pytest.raises(DataError, match="two columns") as caught:
-        Pairs.from_frame(kind(ROWS, columns=["prompt", "prompt"]))
+        read_pairs(kind(ROWS, columns=["prompt", "prompt"]))
     assert "'prompt'" not in str(caught.value)
 
 
 @KINDS
 def test_a_frame_without_rows_or_columns(kind):
     with pytest.raises(DataError, match="empty"):
-        Pairs.from_frame(kind([], columns=["prompt", "chosen", "rejected"]))
+        read_pairs(kind([], columns=["prompt", "chosen", "rejected"]))
     with pytest.raises(DataError, match="Needed: a prompt and two answers"):
-        Pairs.from_frame(kind([{"prompt": "p"}]))
+        read_pairs(kind([{"prompt": "p"}]))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_frame_without_rows_or_columns(kind):
 def test_columns_that_cannot_be_used(columns, words):
     rows = [row | {"extra": 1} for row in ROWS]
     with pytest.raises(UsageError, match=words):
-        Pairs.from_frame(Pandas(rows), columns=columns)
+        read_pairs(Pandas(rows), columns=columns)
 
 
 class Lazy:
@@ -188,10 +188,10 @@ class Failing(Odd):
         raise TypeError(CANARY)
 
 
-@pytest.mark.parametrize("frame", [None, ROWS, {}, "x.csv", Lazy(), Odd(), Failing(), Pandas])
+@pytest.mark.parametrize("frame", [None, {}, Lazy(), Odd(), Failing(), Pandas])
 def test_what_is_no_frame(frame):
-    with pytest.raises(UsageError, match="frame must") as caught:
-        Pairs.from_frame(frame)
+    with pytest.raises(UsageError, match=r"frame must|holds no rows") as caught:
+        read_pairs(frame)
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
 
@@ -203,7 +203,7 @@ def test_what_is_no_frame(frame):
 def test_a_canary_in_any_cell_is_never_quoted(column, fault):
     row = ROWS[0] | {"person": "x", "note": "", "label": 1} | {column: CANARY}
     with pytest.raises(DataError) as caught:
-        Pairs.from_frame(Pandas([row, row | fault]))
+        read_pairs(Pandas([row, row | fault]))
     assert CANARY not in repr((str(caught.value), caught.value.args, caught.value.__context__))
 
 
@@ -218,11 +218,11 @@ def test_frames_of_real_libraries():
     given = {"columns": {"prompt": "question"}, "person_field": "who"}
     expected = read_pairs([{**row, "prompt": row["question"]} for row in rows], person_field="who")
     for table in (frame, pyarrow.Table.from_pandas(frame)):
-        found = Pairs.from_frame(table, **given)
+        found = read_pairs(table, **given)
         assert found.labels.tolist() == expected.labels.tolist()
         assert found.keys == expected.keys
         assert found.persons == expected.persons == ("0", "1", "0", "1")
         assert found.public_digest == expected.public_digest
     frame.loc[2, "label"] = None
     with pytest.raises(DataError, match="skip"):
-        Pairs.from_frame(frame, **given)
+        read_pairs(frame, **given)

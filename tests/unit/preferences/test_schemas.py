@@ -9,7 +9,7 @@ import math
 import pytest
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.preferences.rankings import read_rankings
 from sordino.preferences.records import Absent
 from sordino.preferences.schemas import PUBLIC, decide, parsed_columns
@@ -419,4 +419,4 @@ def test_every_schema_reads_a_label_from_columns_it_needs(schema):
 def test_a_frame_of_other_names_is_read_like_its_rows():
     pandas = pytest.importorskip("pandas")
     rows = [PAIRED["a sheet of one's own"]("p", "a", f"b{i}", y) for i, y in enumerate((1, 0, 0.5))]
-    assert Pairs.from_frame(pandas.DataFrame(rows)).keys == read_pairs(rows).keys
+    assert read_pairs(pandas.DataFrame(rows)).keys == read_pairs(rows).keys
