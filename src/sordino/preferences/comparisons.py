@@ -457,23 +457,6 @@ def kept(records: Iterable[Record], digest: PublicDigest, rules: TextRules) -> I
         digest.dropped += 1
 
 
-def gathered(
-    records: Iterable[Record], rules: TextRules = USUAL, *, hides_records: bool = False
-) -> tuple[dict[str, Any], Integer[np.ndarray, " n"], bool]:
-    """Return the columns of all records that carry a preference, outcomes, and if randomized."""
-    digest = PublicDigest()
-    if hides_records:
-        rules = replace(rules, drop=rules.drop | {"identical"})
-    rows = list(kept(records, digest, rules))
-    if not rows and not hides_records:
-        raise DataError(
-            f"No pair is left: {', '.join(sorted(rules.drop))} are left out, and every record is."
-            if digest.dropped
-            else "The input is empty: no record in it."
-        )
-    return columns_of(rows, digest), outcomes_of(rows), bool(rows and rows[0].privatized)
-
-
 def outcomes_of(rows: Sequence[Record]) -> Integer[np.ndarray, " n"]:
     """Return the label, or the randomized answer, of every record."""
     return np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))

@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sordino import _validate
 from sordino.errors import DataError, SordinoError, UsageError
 
 from .containers import Progress, Rows, contained, separator
@@ -27,7 +26,6 @@ from .records import (
     Text,
     looks_like_steps,
     named_fields,
-    paired_ratings,
     parse_records,
     refuse_person_field,
     refuse_some_named,
@@ -253,37 +251,6 @@ COMPARISONS = Kind(  # of two answers, raw or randomized
         ("named", "whose answers met is said of some records and not of others."),
     ),
 )
-
-
-def read_records(
-    source: object,
-    *,
-    person_field: str | None = PERSON,
-    columns: Mapping[str, str] | None = None,
-    hides_records: bool = False,
-    levels: Levels | None = None,
-    ratings: str = "levels",
-    progress: Progress | None = None,
-) -> Iterator[Record]:
-    """Yield every record in canonical order, one at a time."""
-    # Where all of a record is private there may be none at all.
-    if _validate.one_of("ratings", ratings, RATINGS) == "pairs" and hides_records:
-        raise UsageError(
-            "ratings='pairs' (--ratings pairs) makes pairs of several records, and one of them is "
-            "what is hidden. Nothing was read. Leave it out, or protect labels (--unit label)."
-        )
-    rows = COMPARISONS.rows(
-        source,
-        person_field=person_field,
-        columns=columns,
-        asks=not hides_records,
-        empty=hides_records,
-        progress=progress,
-    )
-    records = records_of(
-        rows, person_field=person_field, hides_records=hides_records, levels=levels
-    )
-    return paired_ratings(records) if ratings == "pairs" else records
 
 
 def records_of(

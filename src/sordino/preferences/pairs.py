@@ -30,14 +30,16 @@ from .comparisons import (
     PublicDigest,
     Questions,
     TextRules,
-    gathered,
+    columns_of,
+    kept,
     leads_of,
     outcomes,
+    outcomes_of,
     row_key,
 )
 from .containers import Progress
-from .files import line_of, read_records, untold
-from .records import Levels, alike, turned
+from .files import COMPARISONS, RATINGS, line_of, records_of, untold
+from .records import Levels, alike, paired_ratings, turned
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -596,27 +598,45 @@ def read_pairs(  # noqa: PLR0913 (each is one choice of the user)
         >>> read_pairs([{"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"}])
         Pairs(n=1)
     """
-    records = read_records(
+    declared = None if levels is None else Levels.of(levels)
+    if _validate.one_of("ratings", ratings, RATINGS) == "pairs" and hides_records:
+        raise UsageError(
+            "ratings='pairs' (--ratings pairs) makes pairs of several records, and one of them is "
+            "what is hidden. Nothing was read. Leave it out, or protect labels (--unit label)."
+        )
+    # Where all of a record is private there may be none at all.
+    rows = COMPARISONS.rows(
         source,
-        columns=columns,
         person_field=person_field,
-        hides_records=hides_records,
-        levels=None if levels is None else Levels.of(levels),
-        ratings=ratings,
+        columns=columns,
+        asks=not hides_records,
+        empty=hides_records,
         progress=progress,
     )
+    records = records_of(
+        rows, person_field=person_field, hides_records=hides_records, levels=declared
+    )
     with untold(hides_records=hides_records):
-        columns, outcome, privatized = gathered(
-            records, TextRules.of(drop, longest), hides_records=hides_records
-        )
-    if not privatized:
-        return Pairs(**columns, labels=outcome)
+        rules, digest = TextRules.of(drop, longest), PublicDigest()
+        if hides_records:
+            rules = replace(rules, drop=rules.drop | {"identical"})
+        used = list(kept(paired_ratings(records) if ratings == "pairs" else records, digest, rules))
+        if not used and not hides_records:
+            raise DataError(
+                f"No pair is left: {', '.join(sorted(rules.drop))} are left out, and every record "
+                "is."
+                if digest.dropped
+                else "The input is empty: no record in it."
+            )
+    found, outcome = columns_of(used, digest), outcomes_of(used)
+    if not (used and used[0].privatized):
+        return Pairs(**found, labels=outcome)
     if not isinstance(source, (str, Path)):
         raise DataError("Randomized answers can only be read from a file with a manifest.")
     beside = None if manifest is None else Path(manifest)
     note = read_manifest(Path(source), beside, mechanism=RANDOMIZED_RESPONSE)
     return PrivatePairs(
-        **columns,
+        **found,
         answers=outcome,
         flip_probability=note.flip_probability,
         guarantee=note.guarantee,

@@ -12,9 +12,10 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences import containers as files
 from sordino.preferences.containers import every_line
 from sordino.preferences.files import (
+    COMPARISONS,
     line_of,
-    read_records,
     read_rows,
+    records_of,
 )
 from sordino.preferences.pairs import Manifest, manifest_path, read_manifest, read_pairs, stem
 from sordino.preferences.records import _parse_record
@@ -26,6 +27,12 @@ ROWS = [
 ]
 LINES = [json.dumps(row, ensure_ascii=False) for row in ROWS]
 DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def read_records(path, *, person_field="person", **how):
+    """Yield the records of a file, one at a time."""
+    rows = COMPARISONS.rows(path, person_field=person_field, **how)
+    return records_of(rows, person_field=person_field)
 
 
 def seen(path):
@@ -173,7 +180,7 @@ def test_json_lines_under_any_other_name(tmp_path, name):
 
 @pytest.mark.parametrize("ending", ["xlsx", "XLS", "ods"])
 def test_sheets_are_refused_with_a_way_out(tmp_path, ending):
-    with pytest.raises(DataError, match=r"pandas\.read_excel\(.*\.csv"):
+    with pytest.raises(DataError, match=r"pandas\.read_excel\).*\.csv"):
         read_pairs(tmp_path / f"x.{ending}")
 
 

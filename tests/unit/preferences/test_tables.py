@@ -14,7 +14,7 @@ from tests.tiers import few
 from sordino.errors import DataError
 from sordino.preferences import containers as files
 from sordino.preferences import containers as tables
-from sordino.preferences.files import read_records
+from sordino.preferences.files import COMPARISONS, records_of
 from sordino.preferences.pairs import read_pairs
 
 HEADER = ["prompt", "first", "second", "label"]
@@ -41,6 +41,12 @@ def write(tmp_path, content, name="x.csv"):
     content = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     return path
+
+
+def read_records(path, *, person_field="person", **how):
+    """Yield the records of a file, one at a time."""
+    rows = COMPARISONS.rows(path, person_field=person_field, **how)
+    return records_of(rows, person_field=person_field)
 
 
 def seen(path, **named):

@@ -136,18 +136,6 @@ class UnitPrivacy(ABC):
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
         return replace(promise.with_caveats("simulated"), randomness="simulated")
 
-    def refuse_other_units(self, ledger: object) -> None:
-        """Refuse a ledger that counts something else than what is hidden."""
-        # Raises: UsageError: It is none. PrivacyError: Its unit or relation is another.
-        if not isinstance(ledger, Ledger):
-            raise UsageError(f"ledger must be a Ledger, got {type(ledger).__name__}.")
-        unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
-        if (unit, neighbors) != (self.unit, self.neighbors):
-            raise PrivacyError(
-                f"{ledger.path.name} counts unit={unit!r}, {neighbors.name}, and the privacy "
-                f"settings hide unit={self.unit!r}, {self.neighbors.name}. Nothing was trained."
-            )
-
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON holds them; all of them are public."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # of who derives

@@ -401,12 +401,27 @@ class CentralTraining(PrivateTraining):
         simulate_seed: int | None = None,
     ) -> None:
         """Set everything up; nothing is spent yet."""
+        if not isinstance(ledger, Ledger):
+            raise UsageError(f"ledger must be a Ledger, got {type(ledger).__name__}.")
         args = own_settings(args, self.settings)
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
-        args = args.with_steps(privacy.steps)
+        if args.max_steps not in {-1, privacy.steps}:
+            raise UsageError(
+                f"max_steps is that of the privacy settings, {privacy.steps}, got "
+                f"{args.max_steps}: the noise was calibrated for it. Nothing was trained. Leave it "
+                "out."
+            )
+        args.max_steps = privacy.steps
+        args.ignore_data_skip = True  # who takes part is drawn anew in every step
         start, adapters = self._start(model, args, processing_class, peft_config, reference)
         refuse_shared_lengths(start, self._tokens.tokenizer, self._tokens.max_length)
-        privacy.refuse_other_units(ledger)
+        budget = ledger.budget
+        if (budget.unit, budget.neighbors) != (privacy.unit, privacy.neighbors):
+            raise PrivacyError(
+                f"{ledger.path.name} counts unit={budget.unit!r}, {budget.neighbors.name}, and the "
+                f"privacy settings hide unit={privacy.unit!r}, {privacy.neighbors.name}. Nothing "
+                "was trained."
+            )
         start, adapters = self._open(train_dataset, start, args, adapters, declare_unread)
         self._promise = self._run.checkpoint()
         with upstream():

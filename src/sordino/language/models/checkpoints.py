@@ -192,15 +192,6 @@ def refuse_other_heads(model: PreTrainedModel) -> None:
         )
 
 
-def with_head(peft_config: PeftConfig | None) -> PeftConfig | None:
-    """Return settings of adapters, in a copy, that train and save the head as well."""
-    if peft_config is None:
-        return None
-    settings = copy.deepcopy(peft_config)
-    settings.modules_to_save = sorted({*(settings.modules_to_save or ()), HEAD})
-    return settings
-
-
 def is_adapted(model: object) -> bool:
     """Return whether a model is another one with adapters of peft."""
     return hasattr(model, "peft_config") and hasattr(model, "merge_and_unload")

@@ -16,6 +16,7 @@ from sordino import _validate
 from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import UsageError
 from sordino.language.models.checkpoints import (
+    HEAD,
     default_device,
     is_adapted,
     load_causal_model,
@@ -24,7 +25,6 @@ from sordino.language.models.checkpoints import (
     plain,
     readable_length,
     refuse_unknown_adapters,
-    with_head,
 )
 from sordino.language.models.loading import upstream
 from sordino.language.models.promises import CheckpointPromise, Kind
@@ -253,17 +253,6 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
                 "trained. Look for overflows on public pairs."
             )
 
-    def with_steps(self, steps: int) -> Self:
-        """Return the settings, which end after so many steps from now on."""
-        if self.max_steps not in {-1, steps}:
-            raise UsageError(
-                f"max_steps is that of the privacy settings, {steps}, got {self.max_steps}: the "
-                "noise was calibrated for it. Nothing was trained. Leave it out."
-            )
-        self.max_steps = steps
-        self.ignore_data_skip = True  # who takes part is drawn anew in every step
-        return self
-
 
 @dataclass
 class CentralRewardConfig(CentralConfig):
@@ -334,7 +323,10 @@ class PrivateTraining(Trainer):
         if self.kind == "policy":
             return start, adapters
         start.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-        return start, with_head(adapters)
+        if adapters is not None:  # the head is trained and saved with them
+            adapters = copy.deepcopy(adapters)
+            adapters.modules_to_save = sorted({*(adapters.modules_to_save or ()), HEAD})
+        return start, adapters
 
     def _send_telemetry(self) -> None:
         """Tell nobody."""
