@@ -10,11 +10,16 @@ from scipy.special import expit
 
 import sordino
 from sordino.errors import DataError, UsageError
-from sordino.language.judging import CommandJudge, _length_matched_share, _share_won, win_rate
+from sordino.language.judging import CommandJudge, _length_matched_share, _share, win_rate
 
 
 def by_length(prompts, answers):
     return np.array([float(len(answer)) for answer in answers])
+
+
+def share_won(won, clusters):
+    even = np.full(len(won), 1 / len(won))
+    return _share(won, even, np.zeros(len(won), int), clusters, 0.95)
 
 
 def one_each(n):
@@ -50,10 +55,10 @@ def test_the_same_answer_is_a_tie_whatever_the_judge_says():
 def test_an_interval_is_wilsons():
     """30 of 100: 1.96 is the normal quantile, and ours are a little wider."""
     won = np.repeat([1.0, 0.0], [30, 70])
-    share = _share_won(won, np.arange(100), confidence=0.95)
+    share = share_won(won, np.arange(100))
     assert share.low == pytest.approx(0.2189, abs=0.005)
     assert share.high == pytest.approx(0.3958, abs=0.005)
-    perfect = _share_won(np.ones(100), np.arange(100), confidence=0.95)
+    perfect = share_won(np.ones(100), np.arange(100))
     assert perfect.mean == perfect.high == 1
     assert perfect.low == pytest.approx(0.963, abs=0.002)
 
@@ -62,10 +67,7 @@ def test_an_interval_is_wilsons():
 def test_the_interval_covers(n, chance):
     """1,000 seeded runs at 95 %: a right interval covers fewer than 925 times once in 3,000."""
     rng = np.random.default_rng(1)
-    shares = [
-        _share_won((rng.random(n) < chance).astype(float), np.arange(n), confidence=0.95)
-        for _ in range(1000)
-    ]
+    shares = [share_won((rng.random(n) < chance).astype(float), np.arange(n)) for _ in range(1000)]
     assert sum(share.low <= chance <= share.high for share in shares) >= 925
 
 
@@ -78,9 +80,9 @@ def test_the_interval_covers_where_prompts_repeat(prompts, each):
     for _ in range(1000):
         chances = rng.beta(1.4, 0.6, size=prompts)[groups]
         won = (rng.random(len(groups)) < chances).astype(float)
-        share = _share_won(won, groups, confidence=0.95)
+        share = share_won(won, groups)
         covered += share.low <= 0.7 <= share.high
-        share = _share_won(won, np.arange(len(won)), confidence=0.95)
+        share = share_won(won, np.arange(len(won)))
         naive += share.low <= 0.7 <= share.high
     assert covered >= 925
     assert naive < 880
@@ -97,8 +99,8 @@ def test_repeating_everything_adds_nothing():
 def test_independent_answers_to_one_prompt_count_each():
     rng = np.random.default_rng(5)
     won = (rng.random(400) < 0.6).astype(float)
-    apart = _share_won(won, np.arange(400), confidence=0.95)
-    together = _share_won(won, np.repeat(np.arange(40), 10), confidence=0.95)
+    apart = share_won(won, np.arange(400))
+    together = share_won(won, np.repeat(np.arange(40), 10))
     assert together.high - together.low < 1.5 * (apart.high - apart.low), "40 alone: 3.1 times"
 
 

@@ -14,7 +14,6 @@ import sordino
 from sordino.errors import DataError, FileSystemError, PrivacyError, PrivacyWarning, UsageError
 from sordino.language.references.texts import (
     _AnswerSearch,
-    _one_sided_share,
     _OneSided,
     _spoken,
     read_documents,
@@ -22,6 +21,12 @@ from sordino.language.references.texts import (
 )
 
 LONG = "The first thing to know about rye bread is that it needs no kneading, and then {}"
+
+
+def found_in(text, pairs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        return warn_of_labels(text, pairs)
 
 
 def asked(row, name):
@@ -129,7 +134,7 @@ def test_every_form_of_text_is_read(made, form):
     rows, _ = made
     if form == "cut":
         rows = [row | {"chosen": row["chosen"] + " of your own and so on " * 3} for row in rows]
-    found = _one_sided_share(FORMS[form](rows), sordino.read_pairs(rows))
+    found = found_in(FORMS[form](rows), sordino.read_pairs(rows))
     assert found == _OneSided(both=0, one=30, none=0)
 
 
@@ -137,7 +142,7 @@ def test_no_label_is_looked_at(made):
     rows, pairs = made
     turned = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
     text = [row["chosen"] for row in rows]
-    assert _one_sided_share(text, pairs) == _one_sided_share(text, sordino.read_pairs(turned))
+    assert found_in(text, pairs) == found_in(text, sordino.read_pairs(turned))
 
 
 def test_randomized_pairs_do_as_well(made, ledger):
@@ -150,22 +155,22 @@ def test_randomized_pairs_do_as_well(made, ledger):
 def test_what_only_asks_is_not_said(made):
     rows, pairs = made
     roles = [[{"role": "user", "content": row["chosen"]}] for row in rows]
-    assert _one_sided_share(roles, pairs).none == 30
+    assert found_in(roles, pairs).none == 30
     prompts = [(row["chosen"], "something else") for row in rows]
-    assert _one_sided_share(prompts, pairs).none == 30
+    assert found_in(prompts, pairs).none == 30
 
 
 def test_a_beginning_that_both_share_tells_nothing():
     shared = "You should always begin with the flour and then slowly add the water, and "
     pairs = sordino.read_pairs([{"prompt": "p", "chosen": shared + "x", "rejected": shared + "y"}])
-    assert _one_sided_share([shared], pairs).none == 1
-    assert _one_sided_share([shared + "x"], pairs).one == 1
+    assert found_in([shared], pairs).none == 1
+    assert found_in([shared + "x"], pairs).one == 1
 
 
 def test_a_short_answer_inside_a_longer_turn_is_none():
     pairs = sordino.read_pairs([{"prompt": "p", "chosen": "of course", "rejected": "no"}])
-    assert _one_sided_share([("p", "of course, no problem")], pairs).none == 1
-    assert _one_sided_share([("p", "Of  course")], pairs).one == 1
+    assert found_in([("p", "of course, no problem")], pairs).none == 1
+    assert found_in([("p", "Of  course")], pairs).one == 1
 
 
 def test_a_few_of_many_are_no_alarm(made):
@@ -187,7 +192,7 @@ def test_thousands_of_answers_that_begin_alike_take_no_longer():
         for i in range(4000)
     ]
     start = time.perf_counter()
-    found = _one_sided_share([row["chosen"] for row in rows] * 3, sordino.read_pairs(rows))
+    found = found_in([row["chosen"] for row in rows] * 3, sordino.read_pairs(rows))
     assert found.one == 4000
     assert time.perf_counter() - start < 10, "12,000 x 8,000 comparisons would take minutes"
 
@@ -195,7 +200,7 @@ def test_thousands_of_answers_that_begin_alike_take_no_longer():
 def test_features_are_refused():
     pairs = sordino.Pairs.from_features(np.eye(2), [1, 0])
     with pytest.raises(DataError, match="feature vectors"):
-        _one_sided_share(["a"], pairs)
+        found_in(["a"], pairs)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +210,7 @@ def test_features_are_refused():
 )  # fmt: skip
 def test_what_is_no_document_is_refused_and_not_quoted(made, bad):
     with pytest.raises(DataError, match="document 1: ") as caught:
-        _one_sided_share(["fine", bad], made[1])
+        found_in(["fine", bad], made[1])
     assert "secret" not in str(caught.value)
 
 
@@ -219,7 +224,7 @@ def test_files_are_read(tmp_path, made):
         for path in (tmp_path / name, str(tmp_path / f"{name}.gz")):
             documents = list(read_documents(path))
             assert len(documents) == 30
-            assert _one_sided_share(documents, pairs).one == 30
+            assert found_in(documents, pairs).one == 30
 
 
 @pytest.mark.parametrize(

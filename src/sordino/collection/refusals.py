@@ -310,13 +310,6 @@ class Buckets:
             self._senders[sender] = (min(self._burst, left + cost), then)
 
 
-def refuse_large(request: Request) -> None:
-    """Refuse a body that says itself that it is too large, whoever sends it."""
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > MOST_BYTES:
-        raise Refusal("too-large")
-
-
 async def read_body(request: Request) -> Any:
     """Return the JSON of a request that is neither too large nor too slow."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

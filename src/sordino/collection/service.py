@@ -56,13 +56,13 @@ from .answers import (
 from .arena import Chooser, chooser_of
 from .database import ANSWERS, FAILURES, Job, Writer, frozen, open_database, reading
 from .refusals import (
+    MOST_BYTES,
     REFUSALS,
     Buckets,
     Headers,
     Metrics,
     Refusal,
     read_body,
-    refuse_large,
     refused,
     unmatched,
     write_to_stderr,
@@ -438,7 +438,9 @@ class _Service(_Preview):
 
     def _secret(self, request: Request, otherwise: str) -> str:
         """Return the bearer's secret, if it has the form of one and its sender may go on."""
-        refuse_large(request)
+        declared = request.headers.get("content-length", "0")
+        if not declared.isdecimal() or int(declared[:20]) > MOST_BYTES:
+            raise Refusal("too-large")  # by its own account, whoever sends it
         # Wrong secrets slow down whoever shares an address with their sender, but not those whose
         # secret was right since the service started. After a restart a neighbor who guesses can
         # slow a device down until it is known again.

@@ -311,7 +311,6 @@ class Study:
                 f"die for them all. Here are some with {' and '.join(map(str, sorted(sizes)))}."
             )
         _validate.integer("most_persons", self.most_persons, at_least=1, at_most=1_000_000)
-        _refuse_origins(self.embedded_in)
         for name in ("ties", "skips", "accept_weak", "markdown", "open"):
             _validate.one_of(name, getattr(self, name), (True, False))
         _validate.integer("minimum", self.minimum, at_least=0)
@@ -329,7 +328,14 @@ class Study:
             self._check_project()
 
     def _check_panel(self) -> None:
-        """Refuse what a panel could not use: no code, two kinds of it, an address that is none."""
+        """Refuse what a panel, or a page around the widget, could not use: codes and addresses."""
+        if not all(isinstance(one, str) and _ORIGIN.match(one) for one in self.embedded_in):
+            # What is no origin would stand in a header that says who may show the widget.
+            raise UsageError(
+                "embedded_in must be a list of origins such as https://chat.example.org: scheme "
+                "and host in small letters, a port if it is not the usual one, and no path. Plain "
+                "http is for localhost."
+            )
         code, address = self.completion_code, self.return_url
         if code is not None and not (isinstance(code, str) and 0 < len(code) <= _LONGEST_CODE):
             raise UsageError(f"completion_code must be a text of 1 to {_LONGEST_CODE} characters.")
@@ -475,16 +481,6 @@ class Study:
         if wanted.startswith(("postgresql://", "postgres://")):
             return "postgresql+psycopg://" + wanted.partition("://")[2]
         return wanted
-
-
-def _refuse_origins(origins: tuple[object, ...]) -> None:
-    """Refuse what is no origin: it would stand in a header that says who may show the widget."""
-    if not all(isinstance(one, str) and _ORIGIN.match(one) for one in origins):
-        raise UsageError(
-            "embedded_in must be a list of origins such as https://chat.example.org: scheme and "
-            "host in small letters, a port if it is not the usual one, and no path. Plain http is "
-            "for localhost."
-        )
 
 
 def read_study(path: Path) -> Study:

@@ -42,16 +42,6 @@ class Share:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def _share_won(won: Numbers, clusters: Int[np.ndarray, " n"], *, confidence: float) -> Share:
-    """Return the mean of what was won, with an interval that respects clusters."""
-    # Source: Wilson 1927, with an effective number of comparisons n* = p(1 − p)/V, at most n, in
-    # place of n (as survey samplers do; Korn & Graubard 1998), V the variance of the mean between
-    # clusters, and Student's quantile on clusters − 1 degrees of freedom. Where V is 0, n* is the
-    # number of clusters (of equal size).
-    weights = np.full(len(won), 1 / len(won))
-    return _share(won, weights, np.zeros(len(won), dtype=int), clusters, confidence)
-
-
 def _length_matched_share(
     won: Numbers, log_ratios: Numbers, clusters: Int[np.ndarray, " n"], *, confidence: float
 ) -> Share | None:
@@ -63,7 +53,7 @@ def _length_matched_share(
     # gives no weight where only one side was seen; sides of fewer than five comparisons are left
     # out. It is no more than a weighting: nothing is assumed on how a judge values length.
     # Source: Weights ab/(a + b) of a stratum with a longer and b shorter answers: Mantel & Haenszel
-    # 1959. Interval as in `_share_won`, around the mean of each side of each stratum.
+    # 1959. Interval as in `_share`, around the mean of each side of each stratum.
     strata = np.searchsorted(_EDGES, np.abs(log_ratios) - 1e-12)
     cells = np.where(log_ratios == 0, -1, 2 * strata + (log_ratios > 0))
     weights = np.zeros(len(cells))  # that give both sides of a stratum the same, up to a factor
@@ -86,7 +76,11 @@ def _length_matched_share(
 def _share(
     won: np.ndarray, weights: np.ndarray, cells: np.ndarray, clusters: np.ndarray, confidence: float
 ) -> Share:
-    """Return a weighted mean, the weights adding up to 1, with Wilson's interval."""
+    """Return a weighted mean, the weights adding up to 1, with an interval by clusters."""
+    # Source: Wilson 1927, with an effective number of comparisons n* = p(1 − p)/V, at most n, in
+    # place of n (as survey samplers do; Korn & Graubard 1998), V the variance of the mean between
+    # clusters, and Student's quantile on clusters − 1 degrees of freedom. Where V is 0, n* is the
+    # number of clusters (of equal size).
     mean = float(np.clip(weights @ won, 0, 1))
     _, group = np.unique(clusters, return_inverse=True)
     count = int(group.max()) + 1
@@ -275,7 +269,7 @@ def win_rate(
     # one prompt belong together, so prompts are the clusters of the interval: repeating a prompt
     # does not make it narrower than its answers differ. A judge who prefers longer answers favors
     # whoever writes them, so the share at matched lengths stands beside.
-    # Source: `_share_won` and `_length_matched_share`.
+    # Source: `_share` and `_length_matched_share`.
     level = failure_probability("confidence", confidence, zero=False)
     promise = _promise(judge, guarantee)
     if not len(prompts) == len(answers) == len(reference_answers) > 0:
@@ -304,7 +298,8 @@ def win_rate(
     clusters = numbered(prompts)
     sizes, others = _lengths(answers), _lengths(reference_answers)
     ratios = np.log(np.maximum(sizes, 1)) - np.log(np.maximum(others, 1))
-    share = _share_won(won, clusters, confidence=level)
+    even = np.full(len(won), 1 / len(won))
+    share = _share(won, even, np.zeros(len(won), int), clusters, level)
     return WinRate(
         **asdict(share),
         prompts=int(clusters.max()) + 1,

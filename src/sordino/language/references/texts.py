@@ -216,18 +216,6 @@ class _OneSided:
         )
 
 
-def _one_sided_share(documents: Iterable[_Document], pairs: Comparisons) -> _OneSided:
-    """Return of how many pairs exactly one answer occurs in a text; no label is looked at."""
-    # What counts as an occurrence is said at `_AnswerSearch`: cuts, case and spaces do not matter.
-    # What this cannot see: a text that holds both answers but tells them apart, by order or by how
-    # often they occur; and answers that were rewritten.
-    answers = _AnswerSearch(pairs)
-    for index, document in enumerate(documents):
-        answers.look_in(_spoken(document, f"document {index}"))
-    counts = np.bincount(answers.found.sum(axis=1), minlength=3)
-    return _OneSided(both=int(counts[2]), one=int(counts[1]), none=int(counts[0]))
-
-
 def warn_of_labels(
     documents: Iterable[_Document],
     pairs: Comparisons,
@@ -243,8 +231,14 @@ def warn_of_labels(
     # same, because no label is looked at here either.
     # Warns:
     #     PrivacyWarning: The share is above the threshold.
-    limit = failure_probability("threshold", threshold)
-    found = _one_sided_share(documents, pairs)
+    # What counts as an occurrence is said at `_AnswerSearch`: cuts, case and spaces do not matter.
+    # What this cannot see: a text that holds both answers but tells them apart, by order or by how
+    # often they occur; and answers that were rewritten.
+    limit, answers = failure_probability("threshold", threshold), _AnswerSearch(pairs)
+    for index, document in enumerate(documents):
+        answers.look_in(_spoken(document, f"document {index}"))
+    counts = np.bincount(answers.found.sum(axis=1), minlength=3)
+    found = _OneSided(both=int(counts[2]), one=int(counts[1]), none=int(counts[0]))
     if found.one < _FEWEST or found.share <= limit:
         return found
     message = (

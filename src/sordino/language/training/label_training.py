@@ -549,7 +549,11 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
         preferred, other = rewards.chunk(2)
         margins, flips = preferred - other, self._flips[self._mode]
         loss = LOSSES[self.args.loss](margins, flips).mean()
-        loss = loss + _excess_penalty(rewards, flips, self.args.reward_bound)
+        # The debiased loss alone falls without end along a margin, with slope f/(1 − 2f); it has a
+        # minimum as no pair gains by going further than f/2, at most 1/4, beyond the bound.
+        # Source: docs/local.md, "Debiased likelihood": Σ (|r| − bound)₊² / ((1 − 2f)n).
+        excess = (rewards.abs() - self.args.reward_bound).clamp(min=0)
+        loss = loss + excess.square().mean() * (2 / (1 - 2 * flips))
         if self.args.center_rewards_coefficient is not None:
             loss = loss + self.args.center_rewards_coefficient * (preferred + other).square().mean()
         with torch.no_grad():  # read when it is logged: reading now would wait for the device
@@ -577,12 +581,3 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
         Its weights are a copy: a checkpoint to resume from may add to what they promise.
         """
         return self._as_reward(own_copy(self.accelerator.unwrap_model(self.model)))
-
-
-def _excess_penalty(rewards: torch.Tensor, flip_probability: float, bound: float) -> torch.Tensor:
-    """Return what rewards beyond ± the bound cost, so that the debiased loss has a minimum."""
-    # Alone it falls without end along a margin, with slope f/(1 − 2f). Here no pair gains by going
-    # further than f/2, at most 1/4, beyond the bound.
-    # Source: docs/local.md, "Debiased likelihood": Σ (|r| − bound)₊² / ((1 − 2f)n).
-    excess = (rewards.abs() - bound).clamp(min=0)
-    return excess.square().mean() * (2 / (1 - 2 * flip_probability))
