@@ -219,11 +219,15 @@ def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
     groups = _grouped(rows) if known else [rows]
     for group in groups[1:]:
         group[0]["divided"] = True
-    notes = (
-        [_order(groups), SAID["intervals"]]
-        if known
-        else [SAID["private_ballots"] if records else SAID["too_few_ballots"]]
-    )
+    notes = [SAID["private_ballots" if records else "too_few_ballots"]]
+    if known:  # how much of the order is settled
+        first, *others = groups[0]
+        near = [row["name"] for row in others if row["ends"][1] >= first["ends"][0]]
+        told = SAID["not_ahead" if near else "ahead"]
+        told = told.format(first=first["name"], near=_listed(near, _NAMED) if near else "")
+        line = " Across a heavy line none overlap." if len(groups) > 1 else ""
+        open_ = f" Where intervals overlap, the order of these is not settled.{line}"
+        notes = [told + open_, SAID["intervals"]]
     complete = "named-offered" in (result.get("caveats") or ())
     noised = is_noised_sum((result.get("mechanism") or {}).get("name"))
     if noised and is_of_rankings(result) and not complete:
@@ -281,16 +285,6 @@ def _grouped(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
             groups.append([])
         groups[-1].append(row)
     return groups
-
-
-def _order(groups: Sequence[Sequence[Json]]) -> str:
-    """Return how much of the order is settled."""
-    first, *others = groups[0]
-    near = [row["name"] for row in others if row["ends"][1] >= first["ends"][0]]
-    told = SAID["not_ahead" if near else "ahead"]
-    told = told.format(first=first["name"], near=_listed(near, _NAMED) if near else "")
-    line = " Across a heavy line none overlap." if len(groups) > 1 else ""
-    return f"{told} Where intervals overlap, the order of these is not settled.{line}"
 
 
 def _describe_training(result: Json) -> dict[str, Any] | None:
@@ -355,8 +349,8 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
 }
 
 
-def _metrics(source: Json, reasons: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
-    return [_metric(source, key, reasons) for key in keys]
+def _metrics(source: Json | None, reasons: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
+    return [] if source is None else [_metric(source, key, reasons) for key in keys]
 
 
 def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any]:
@@ -428,7 +422,7 @@ def summarize(
     reward, policy = result.get("reward"), result.get("policy")
     public, truth = result.get("public_evaluation"), result.get("truth")
     scores = ("accuracy", "negative_log_likelihood")
-    told = [] if reward is None else _metrics(reward, reasons, *scores, "calibration_slope")
+    told = _metrics(reward, reasons, *scores, "calibration_slope")
     measured = None if reward is None else {"metrics": told}
     pairs = real("public_evaluation.pairs", (public or {}).get("pairs"))
     accuracy = told[0] if told else None
@@ -492,10 +486,8 @@ def summarize(
         if public is None and truth is None
         else {
             "pairs": None if pairs is None else whole(pairs),
-            "metrics": [] if public is None else _metrics(public, reasons, *scores, "win_rate"),
-            "truth": []
-            if truth is None
-            else _metrics(truth, reasons, "kl_regret", "value", "best_value"),
+            "metrics": _metrics(public, reasons, *scores, "win_rate"),
+            "truth": _metrics(truth, reasons, "kl_regret", "value", "best_value"),
         },
         "caveats": [
             {"name": name, "text": CAVEATS.get(name, "No sentence is on file for this caveat.")}

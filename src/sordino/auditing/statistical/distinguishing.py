@@ -353,7 +353,19 @@ def load_own(name: str, members: Iterable[str], *, kind: str, undone: str) -> An
     with _explained_stranger(
         f"{shown} could not be loaded ({{}}): {undone}. Import it in Python to see why."
     ):
-        found = _attribute(name)
+        module_name, _, path = name.partition(":")
+        parts = path.split(".")
+        if not all(part.isidentifier() for part in [*module_name.split("."), *parts]):
+            raise UsageError(f"What is your own is named module:attribute, got {name!r}.")
+        here = str(Path.cwd())
+        if here not in sys.path:
+            # at the end, so that no file here hides an installed package; processes inherit it
+            sys.path.append(here)
+        found: Any = import_module(module_name)
+        for part in parts:
+            if not hasattr(found, part):
+                raise UsageError(f"{name!r} was not found: {module_name} has no {path}.")
+            found = getattr(found, part)
         if callable(found) and (isinstance(found, type) or lacking(found)):
             found = found()
         missing = lacking(found)
@@ -361,23 +373,6 @@ def load_own(name: str, members: Iterable[str], *, kind: str, undone: str) -> An
         raise UsageError(
             f"{name!r} is {kind}. {type(found).__name__} lacks {', '.join(missing)}, and {undone}."
         )
-    return found
-
-
-def _attribute(name: str) -> Any:
-    module_name, _, path = name.partition(":")
-    parts = path.split(".")
-    if not all(part.isidentifier() for part in [*module_name.split("."), *parts]):
-        raise UsageError(f"What is your own is named module:attribute, got {name!r}.")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        # at the end, so that no file here hides an installed package; processes inherit it
-        sys.path.append(here)
-    found: Any = import_module(module_name)
-    for part in parts:
-        if not hasattr(found, part):
-            raise UsageError(f"{name!r} was not found: {module_name} has no {path}.")
-        found = getattr(found, part)
     return found
 
 
