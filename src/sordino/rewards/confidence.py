@@ -352,43 +352,9 @@ class ConfidenceEllipsoid(Ellipsoid):
         sums = (term.reshaped(1 / values, 1 / after) for term in self.noise[1:])
         return {"least_eigenvalue": float(after.min()), "noise": (answers, *sums)}
 
-    @classmethod
-    def around(  # noqa: PLR0913 (each is one public number)
-        cls,
-        center: Vector,
-        *,
-        gradient_norm: float = 0.0,
-        gram: Square,
-        metric: Square,
-        kappa: float,
-        ball: float,
-        ridge: float,
-        candidates: int,
-        covariance: Square | None = None,
-        rounding: float = 0.0,
-    ) -> ConfidenceEllipsoid:
-        """Return the set around a fit; its sum may carry noise, and rounding, which is certain."""
-        noise: tuple[_NoiseTerm, ...] = (_NoiseTerm.of(1 / (2 * kappa), whitened(gram, metric)),)
-        if covariance is not None:
-            drawn = _NoiseTerm.of(1.0, whitened(covariance, metric))
-            noise += (drawn,)
-            if rounding:
-                noise += (_NoiseTerm(factor=rounding, trace=drawn.largest),)
-        return cls(
-            center=center,
-            metric=metric,
-            ball=ball,
-            ridge=ridge,
-            candidates=candidates,
-            gradient_norm=gradient_norm,
-            least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
-            noise=noise,
-            splits=1 if covariance is None else 2,
-        )
-
 
 def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
-    known: Matrix | Rows | PairwiseComposite | FirstChoice,
+    known: Matrix | Rows | PairwiseComposite | FirstChoice | tuple[Square, Square],
     solution: Solution,
     *,
     flip_probability: float = 0.0,
@@ -400,6 +366,7 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     longest: float = math.inf,
 ) -> ConfidenceEllipsoid:
     """Return the set of a debiased fit of differences, or of a sum of complete, strict rankings."""
+    # The sum may carry noise, and rounding, which is certain. What is known may be G and M already.
     # Only public numbers and the released estimate enter it, so it costs nothing.
     # Source: docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
     # docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum along any
@@ -408,19 +375,27 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     if isinstance(known, PairwiseComposite | FirstChoice):
         gram = _choice_spread(known)
         metric = _flattest(known, ball) + ridge * np.eye(known.features.shape[1])
+    elif isinstance(known, tuple):
+        gram, metric = known
     else:
         gram, metric = flattest_curvature(known, ball=ball, ridge=ridge, longest=longest)
-    return ConfidenceEllipsoid.around(
-        solution.theta,
-        gradient_norm=solution.gradient_norm,
-        gram=gram,
+    answers = _NoiseTerm.of(1 / (2 * (1 - 2 * flip_probability)), whitened(gram, metric))
+    noise: tuple[_NoiseTerm, ...] = (answers,)
+    if covariance is not None:
+        drawn = _NoiseTerm.of(1.0, whitened(covariance, metric))
+        noise += (drawn,)
+        if rounding:
+            noise += (_NoiseTerm(factor=rounding, trace=drawn.largest),)
+    return ConfidenceEllipsoid(
+        center=solution.theta,
         metric=metric,
-        kappa=1 - 2 * flip_probability,
         ball=ball,
         ridge=ridge,
         candidates=candidates,
-        covariance=covariance,
-        rounding=rounding,
+        gradient_norm=solution.gradient_norm,
+        least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
+        noise=noise,
+        splits=1 if covariance is None else 2,
     )
 
 

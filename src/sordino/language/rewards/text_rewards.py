@@ -53,7 +53,13 @@ from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger_chain import digest_of_array
-from sordino.rewards.confidence import ConfidenceEllipsoid, flattest_curvature, packed
+from sordino.rewards.confidence import (
+    ConfidenceEllipsoid,
+    confidence_ellipsoid,
+    flattest_curvature,
+    packed,
+)
+from sordino.rewards.solver import Solution
 
 _LONG = 1000  # texts from which on a bar is shown to whoever watches
 _Item = TypeVar("_Item")
@@ -730,11 +736,10 @@ class LastLayerUncertainty:
             total, n = total + first.sum(axis=0) + second.sum(axis=0), n + len(first)
         if not n:
             raise DataError("There are no pairs, so nothing says how far they reach.")
-        ellipsoid = ConfidenceEllipsoid.around(
-            head,
-            gram=gram,
-            metric=bent + strength * np.eye(d),
-            kappa=1 - 2 * flip_probability,
+        ellipsoid = confidence_ellipsoid(
+            (gram, bent + strength * np.eye(d)),
+            Solution(theta=head, gradient_norm=0.0, multiplier=0.0, passes=0),
+            flip_probability=flip_probability,
             ball=bound,
             ridge=strength,
             candidates=1,
