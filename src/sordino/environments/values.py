@@ -50,13 +50,7 @@ def feature_bound_of(environment: object) -> float:
     return _validate.positive("feature_bound", getattr(environment, "feature_bound", 1.0))
 
 
-def bounded_contexts(
-    environment: Environment,
-    rng: np.random.Generator,
-    n: int,
-    *,
-    feature_bound: float | None = None,
-) -> ActionFeatures:
+def bounded_contexts(environment: Environment, rng: np.random.Generator, n: int) -> ActionFeatures:
     """Return the features of n users, each action's of norm at most the bound, up to rounding."""
     # A longer vector is shortened on its own, so no user changes another.
     # Source: docs/policy_optimization.md, "Environments".
@@ -67,12 +61,11 @@ def bounded_contexts(
             "environment must have the methods contexts(rng, n) and reward(context, action, rng), "
             f"got {given}. Nothing was drawn."
         )
-    bound = feature_bound_of(environment) if feature_bound is None else feature_bound
     count = _validate.integer("n", n, at_least=1)
     features = _numbers("contexts", environment.contexts(rng, count))
     if features.ndim != 3 or len(features) != count or not features.size:  # noqa: PLR2004
         raise DataError(f"contexts must have shape ({count}, k, d), got {features.shape}.")
-    return _shortened(features, _validate.positive("feature_bound", bound))
+    return _shortened(features, feature_bound_of(environment))
 
 
 def bounded_rewards(

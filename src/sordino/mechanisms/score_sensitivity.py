@@ -123,11 +123,6 @@ def penalty_moves(penalty: float, size: Fraction) -> Fraction:
     return strength * (Fraction(penalty_step(float(size))) * MORE + Fraction(SMALLEST))
 
 
-def rounded_total(moved: Fraction, inexactness: float) -> float:
-    """Return a score range as a float that is no smaller."""
-    return rounded_up(moved + 4 * exact("inexactness", inexactness), "score range")
-
-
 BLOCK: Final = 512
 """Rows that are summed at once; sums of blocks are added in pairs."""
 
@@ -172,12 +167,7 @@ def added_in_pairs(
 
 
 def shrunken_mean_range(
-    shrinkage: float,
-    *,
-    reward_range: float,
-    center: float | None = None,
-    penalty: float = 0.0,
-    inexactness: float = 0.0,
+    shrinkage: float, *, reward_range: float, center: float | None = None, penalty: float = 0.0
 ) -> float:
     """Return how far one record moves shrunken means, less a penalty, whatever the data are."""
     # Guarantee: An upper bound for every two neighboring data sets of unit ``"record"``, of any
@@ -198,15 +188,11 @@ def shrunken_mean_range(
             f"lower end of the range), got {center!r}."
         )
     moved = max(middle, width - middle) / (size + 1)
-    return rounded_total(moved + penalty_moves(penalty, size), inexactness)
+    return rounded_up(moved + penalty_moves(penalty, size), "score range")
 
 
 def rewards_only_range(
-    counts: Integer[np.ndarray, " k"],
-    *,
-    shrinkage: float,
-    reward_range: float,
-    inexactness: float = 0.0,
+    counts: Integer[np.ndarray, " k"], *, shrinkage: float, reward_range: float
 ) -> float:
     """Return how far one reward moves the means where it is public which arms were pulled."""
     # Guarantee: An upper bound for every two data sets with these arms and counts; attained. Shown
@@ -217,16 +203,13 @@ def rewards_only_range(
     width = Fraction(_validate.positive("reward_range", reward_range))
     size = exact("shrinkage", shrinkage)
     array = checked_counts("counts", counts)
-    exact("inexactness", inexactness)
     pulled = array[array > 0]
     if not len(pulled):
         return 0.0
-    return rounded_total(width / (int(pulled.min()) + size), inexactness)
+    return rounded_up(width / (int(pulled.min()) + size), "score range")
 
 
-def mean_range_after_test(
-    count: int, *, reward_range: float, penalty: float = 0.0, inexactness: float = 0.0
-) -> float:
+def mean_range_after_test(count: int, *, reward_range: float, penalty: float = 0.0) -> float:
     """Return how far one record moves the means if every arm has at least ``count`` others."""
     # Guarantee: An upper bound for every two neighboring data sets whose common records hold each
     # arm at least ``count`` times; attained. Shown by tests/soundness/test_arm_sensitivity.py.
@@ -236,7 +219,7 @@ def mean_range_after_test(
     # Source: docs/intrinsic.md, "Propose, test, release".
     size = Fraction(_validate.integer("count", count, at_least=1))
     width = Fraction(_validate.positive("reward_range", reward_range))
-    return rounded_total(width / (size + 1) + penalty_moves(penalty, size), inexactness)
+    return rounded_up(width / (size + 1) + penalty_moves(penalty, size), "score range")
 
 
 def checked_counts(name: str, counts: object) -> Integer[np.ndarray, " k"]:
@@ -426,14 +409,11 @@ def _solved(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> Float[np.ndar
     return np.asarray(linalg.solve_triangular(factor, rows.T, lower=True, check_finite=False).T)
 
 
-def withheld_ridge_label_range(
-    ridge: float, *, spread: float, bound: float, inexactness: float = 0.0
-) -> float:
+def withheld_ridge_label_range(ridge: float, *, spread: float, bound: float) -> float:
     """The range of one flipped label for any pairs within a bound, with or without a ball."""
     # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr.
     ridge, bound = size("ridge", ridge), size("bound", bound)
-    moved = size("spread", spread, zero=True) * bound / ridge
-    return (moved + 4 * size("inexactness", inexactness, zero=True)) * UP
+    return size("spread", spread, zero=True) * bound / ridge * UP
 
 
 def withheld_record_range(

@@ -66,7 +66,7 @@ class Fit:
     center: Solution  # the debiased minimizer inside the ball, about which a confidence set is
     ridge: float  # Λ of the debiased fit
     candidates: int  # how many ridges were tried on the same answers
-    method: str  # `"debiased"` or `"mixture"`
+    method: str = "debiased"  # or `"mixture"`
 
 
 def fit(
@@ -188,14 +188,7 @@ def fit_sum(
     if basis is not None:  # certified for all features, and not in the span alone
         found = _fitted(evidence, ridge, ball, start=basis @ found.theta)
         weights = basis @ weights if shrinks else found.theta
-    return Fit(
-        weights=weights,
-        solution=found,
-        center=found,
-        ridge=ridge,
-        candidates=candidates,
-        method="debiased",
-    )
+    return Fit(weights=weights, solution=found, center=found, ridge=ridge, candidates=candidates)
 
 
 def _fitted(evidence: Evidence, ridge: float, ball: float, start: Vector | None = None) -> Solution:
@@ -257,12 +250,7 @@ def fit_design(
         candidates = len(ridges(design.feature_bound, design.flip_probability))
     center = minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=accepted_gradient(design))
     found = Fit(
-        weights=center.theta,
-        solution=center,
-        center=center,
-        ridge=ridge,
-        candidates=candidates,
-        method="debiased",
+        weights=center.theta, solution=center, center=center, ridge=ridge, candidates=candidates
     )
     if method == "mixture":
         return _refined(design, found, ball)

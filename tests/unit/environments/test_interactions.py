@@ -44,7 +44,9 @@ def rewards_of(value, n=2, bound=1.0):
 
 @given(arrays.arrays(float, (3, 2, 4), elements=ANY), st.floats(1e-3, 1e3))
 def test_features_are_within_the_bound_and_keep_their_direction(features, bound):
-    found = bounded_contexts(Given(features), RNG, 3, feature_bound=bound)
+    world = Given(features)
+    world.feature_bound = bound
+    found = bounded_contexts(world, RNG, 3)
     norms = np.linalg.norm(found, axis=2)
     assert (norms <= bound * (1 + 1e-12)).all()
     largest = np.maximum(abs(features).max(axis=2, keepdims=True), np.finfo(float).tiny)
@@ -71,11 +73,10 @@ def test_what_the_world_returned_is_left_as_it_was():
     assert (features == 3.0).all()
 
 
-def test_the_worlds_own_bound_holds_unless_another_is_given():
+def test_the_worlds_own_bound_holds():
     world = Given(np.full((1, 1, 1), 9.0))
     world.feature_bound = 2.0
     assert bounded_contexts(world, RNG, 1).item() == pytest.approx(2.0)
-    assert bounded_contexts(world, RNG, 1, feature_bound=0.5).item() == pytest.approx(0.5)
 
 
 @given(arrays.arrays(float, 2, elements=ANY), st.floats(1e-3, 1e3))
@@ -140,8 +141,6 @@ def test_what_is_no_world_is_refused(world):
 @pytest.mark.parametrize("bound", [0.0, -1.0, np.inf, np.nan, "1"])
 def test_bounds_that_are_none_are_refused(bound):
     world = Given(np.zeros((1, 1, 1)), np.zeros(1))
-    with pytest.raises(sordino.UsageError, match="feature_bound"):
-        bounded_contexts(world, RNG, 1, feature_bound=bound)
     with pytest.raises(sordino.UsageError, match="reward_bound"):
         rewards_of(np.zeros(2), bound=bound)
     world.feature_bound = bound

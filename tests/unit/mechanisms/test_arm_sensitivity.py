@@ -22,10 +22,9 @@ def test_simple_cases():
     assert arms_.shrunken_mean_range(1.0, reward_range=1.0) == 0.25
     assert arms_.shrunken_mean_range(1.0, reward_range=1.0, center=0.0) == 0.5
     assert arms_.shrunken_mean_range(1.0, reward_range=1.0, center=1.0) == 0.5
-    assert arms_.shrunken_mean_range(1.0, reward_range=4.0, inexactness=0.5) == 3.0
     assert arms_.mean_range_after_test(3, reward_range=1.0) == 0.25
     assert arms_.rewards_only_range([4, 0, 9], shrinkage=0.0, reward_range=2.0) == 0.5
-    assert arms_.rewards_only_range([0, 0], shrinkage=1.0, reward_range=2.0, inexactness=1.0) == 0
+    assert arms_.rewards_only_range([0, 0], shrinkage=1.0, reward_range=2.0) == 0
 
 
 def test_a_penalty_adds_its_first_step():
@@ -51,8 +50,6 @@ def test_a_penalty_adds_its_first_step():
         ("center", math.inf),
         ("penalty", -1.0),
         ("penalty", math.inf),
-        ("inexactness", -1.0),
-        ("inexactness", math.inf),
     ],
 )
 def test_settings_of_shrunken_means_that_are_refused(name, value):

@@ -61,7 +61,6 @@ def test_formulas_are_rounded_up_and_little(ridge, spread, ball, penalty, other)
 def test_inexact_scores_cost_four_times_what_they_may_be_wrong():
     for make in (
         lambda **more: withheld_label_range(PAIRS, QUERIES, ridge=1.0, ball=1.0, **more),
-        lambda **more: withheld_ridge_label_range(2.0, spread=1.0, bound=1.0, **more),
         lambda **more: withheld_record_range(2.0, spread=1.0, bound=1.0, **more),
     ):
         assert make(inexactness=0.25) == pytest.approx(make() + 1, rel=1e-9)
