@@ -42,8 +42,9 @@ class Reduction(Generic[T]):
         """Take one part, or the sum of a whole branch, and add what can be added."""
         if not (level >= 0 and 0 <= index < -(-self._parts // 2**level)):
             raise EngineError("The engine returned a part that it was not asked for.")
-        if self._is_in(level, index):
-            return
+        levels = range(level, (2 * self._parts - 1).bit_length())
+        if any((up, index >> (up - level)) in self._waiting for up in levels):
+            return  # a branch that holds this one was taken already
         if level:
             for below, at in list(self._waiting):
                 if below < level and at >> (level - below) == index:
@@ -61,14 +62,6 @@ class Reduction(Generic[T]):
             part = self._add(neighbor, part) if index % 2 else self._add(part, neighbor)
             level, index = level + 1, index // 2
         self._waiting[level, index] = part
-
-    def _is_in(self, level: int, index: int) -> bool:
-        """Return whether a branch that holds this one was taken already."""
-        while 2**level < 2 * self._parts:
-            if (level, index) in self._waiting:
-                return True
-            level, index = level + 1, index // 2
-        return False
 
     def nodes(self) -> list[Node[T]]:
         """Return what was added so far, as branches that another reduction can take."""

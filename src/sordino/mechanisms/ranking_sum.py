@@ -351,32 +351,27 @@ class RankingDesign(DesignedSum):
         one = 2 * (np.arange(cuts[-1]) - np.repeat(cuts[:-1], sizes) + 1)
         counted = np.repeat(self.used, sizes)
         other = np.where(counted, one, 2 * np.repeat(sizes, sizes) + 2 - one)
-        for ballot in self.worst:
-            part = slice(int(cuts[ballot]), int(cuts[ballot + 1]))
-            one[part], other[part] = self._extremes(int(ballot))
-        return WorstCase(one, other)
-
-    def _extremes(self, ballot: int) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
-        """Return two orders of one ballot, far apart; along one direction for a whole person."""
-        vectors = self._vectors_of(ballot)
-        along = None
+        along = None  # two orders of one ballot, far apart; along one direction for a whole person
         if len(self.worst) > 1:
             stacked = np.vstack([self._vectors_of(int(i)) for i in self.worst])
             along = np.linalg.svd(stacked, full_matrices=False)[2][0]
-        if self.mechanism.statistic == "borda":
-            one, other = _farthest_orders(vectors, along)
-            return 2 * one, 2 * other
-        if along is not None:
-            reach = vectors @ along
-            best = int(reach.argmax()), int(reach.argmin())
-        else:  # two candidates as far apart as any two
-            gaps = np.linalg.norm(vectors[:, np.newaxis] - vectors, axis=2)
-            first, last = np.unravel_index(int(gaps.argmax()), gaps.shape)
-            best = int(first), int(last)
-        plain = np.arange(len(vectors))
-        orders = (np.argsort(np.argsort(plain != one, kind="stable")) for one in best)
-        one, other = (2 * (order.astype(np.int64) + 1) for order in orders)
-        return one, other
+        for ballot in self.worst:
+            part, vectors = slice(*cuts[ballot : ballot + 2]), self._vectors_of(int(ballot))
+            if self.mechanism.statistic == "borda":
+                high, low = _farthest_orders(vectors, along)
+                one[part], other[part] = 2 * high, 2 * low
+                continue
+            if along is not None:
+                reach = vectors @ along
+                best = int(reach.argmax()), int(reach.argmin())
+            else:  # two candidates as far apart as any two
+                gaps = np.linalg.norm(vectors[:, np.newaxis] - vectors, axis=2)
+                first, last = np.unravel_index(int(gaps.argmax()), gaps.shape)
+                best = int(first), int(last)
+            plain = np.arange(len(vectors))
+            orders = (np.argsort(np.argsort(plain != at, kind="stable")) for at in best)
+            one[part], other[part] = (2 * (order.astype(np.int64) + 1) for order in orders)
+        return WorstCase(one, other)
 
     def _vectors_of(self, ballot: int) -> Float[np.ndarray, "k r"]:
         slate = self.slates[ballot]

@@ -249,9 +249,20 @@ def privatize_choices(
     terms = terms_of_choices(rankings, mechanism, ledger, entropy)
     once = np.flatnonzero(rankings.first_rows())
     used = rankings if len(once) == len(rankings) else rankings.part(once.tolist())
+
+    def drawn() -> Integer[np.ndarray, " n"]:
+        # The best candidate of every ballot; a fair die decides a tie. A word is drawn for every
+        # candidate, whatever the ballot says.
+        k = int(used.sizes[0])
+        doubled = used.doubled_ranks().reshape(-1, k)
+        best = doubled == doubled.min(axis=1, keepdims=True)
+        words = entropy.words(doubled.size).reshape(-1, k) >> np.uint64(1)
+        choices = np.where(best, words, np.uint64(2**63)).argmin(axis=1)
+        return mechanism.release(choices, entropy=entropy)
+
     released = ledger.charge(
         mechanism.event,
-        lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy),
+        drawn,
         digest=lambda answers: digest_of_answers(used.public_digest, answers),
         **terms,
     )
@@ -295,13 +306,3 @@ def terms_of_choices(
         "questions": None if person else rankings.questions,
         "people": rankings.people(),
     }
-
-
-def _first_choices(rankings: Rankings, entropy: _random.Entropy) -> Integer[np.ndarray, " n"]:
-    """Return the place of the best candidate of every ballot; a fair die decides a tie."""
-    # A word is drawn for every candidate, whatever the ballot says.
-    k = int(rankings.sizes[0])
-    doubled = rankings.doubled_ranks().reshape(-1, k)
-    best = doubled == doubled.min(axis=1, keepdims=True)
-    words = entropy.words(doubled.size).reshape(-1, k) >> np.uint64(1)
-    return np.asarray(np.where(best, words, np.uint64(2**63)).argmin(axis=1))

@@ -208,6 +208,55 @@ class Votes:
             noise=weight**2 * self.noise,
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the votes as JSON holds them."""
+        rows = self.rows.tocoo()
+        return {
+            "items": list(self.items),
+            "columns": rows.shape[1],
+            "places": [part.tolist() for part in rows.coords],
+            "values": rows.data.tolist(),
+            "counts": self.counts.tolist(),
+            "statistic": self.statistic.tolist(),
+            "ties": self.ties,
+            "noise": self.noise.tolist(),
+            "inflation": self.inflation,
+            "count_variance": self.count_variance,
+            "first": self.first,
+            "ballots": None
+            if (ballots := self.ballots) is None
+            else {
+                "offered": [np.flatnonzero(members).tolist() for members in ballots.members],
+                "counts": ballots.counts.tolist(),
+                "weights": ballots.weights.tolist(),
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Votes:
+        """Return what :meth:`to_dict` wrote; KeyError, TypeError, ValueError if malformed."""
+        given: dict[str, Any] = {
+            name: np.asarray(told[name], float) for name in ("counts", "statistic", "noise")
+        }
+        given |= {name: float(told[name]) for name in ("inflation", "count_variance")}
+        places = np.asarray(told["places"], dtype=int)
+        shape = len(given["counts"]), int(told["columns"])
+        ballots = None
+        if (offers := told["ballots"]) is not None:
+            counts, weights = (np.asarray(offers[name], float) for name in ("counts", "weights"))
+            members = np.zeros((len(counts), len(told["items"])), dtype=bool)
+            for row, offered in zip(members, offers["offered"], strict=True):
+                row[offered] = True
+            ballots = Ballots(members, counts, weights)
+        return cls(
+            items=tuple(map(str, told["items"])),
+            rows=sparse.csr_array((np.asarray(told["values"], float), tuple(places)), shape=shape),
+            ties=None if told["ties"] is None else float(told["ties"]),
+            ballots=ballots,
+            first=bool(told["first"]),
+            **given,
+        )
+
     def _among(self, items: tuple[str, ...]) -> Votes:
         """Return the same votes on a board of more items."""
         k, d = len(self.items), self.rows.shape[1]
@@ -691,7 +740,7 @@ class BoardRelease:
             "release_ids": list(self.release_ids),
             "artifact": self.artifact,
             "styles": list(self.styles),
-            "votes": {name: _votes_to_dict(votes) for name, votes in self.votes.items()},
+            "votes": {name: votes.to_dict() for name, votes in self.votes.items()},
         }
 
     @classmethod
@@ -699,59 +748,11 @@ class BoardRelease:
         """Return the release that JSON holds; KeyError, TypeError, ValueError if malformed."""
         return cls(
             name=str(values["name"]),
-            votes={str(name): _votes_of(told) for name, told in values["votes"].items()},
+            votes={str(name): Votes.from_dict(told) for name, told in values["votes"].items()},
             release_ids=tuple(map(str, values["release_ids"])),
             artifact=str(values["artifact"]),
             styles=tuple(map(str, values["styles"])),
         )
-
-
-def _votes_to_dict(votes: Votes) -> dict[str, Any]:
-    rows = votes.rows.tocoo()
-    return {
-        "items": list(votes.items),
-        "columns": rows.shape[1],
-        "places": [part.tolist() for part in rows.coords],
-        "values": rows.data.tolist(),
-        "counts": votes.counts.tolist(),
-        "statistic": votes.statistic.tolist(),
-        "ties": votes.ties,
-        "noise": votes.noise.tolist(),
-        "inflation": votes.inflation,
-        "count_variance": votes.count_variance,
-        "first": votes.first,
-        "ballots": None
-        if (ballots := votes.ballots) is None
-        else {
-            "offered": [np.flatnonzero(members).tolist() for members in ballots.members],
-            "counts": ballots.counts.tolist(),
-            "weights": ballots.weights.tolist(),
-        },
-    }
-
-
-def _votes_of(told: Mapping[str, Any]) -> Votes:
-    given: dict[str, Any] = {
-        name: np.asarray(told[name], float) for name in ("counts", "statistic", "noise")
-    }
-    given |= {name: float(told[name]) for name in ("inflation", "count_variance")}
-    places = np.asarray(told["places"], dtype=int)
-    shape = len(given["counts"]), int(told["columns"])
-    ballots = None
-    if (offers := told["ballots"]) is not None:
-        counts, weights = (np.asarray(offers[name], float) for name in ("counts", "weights"))
-        members = np.zeros((len(counts), len(told["items"])), dtype=bool)
-        for row, offered in zip(members, offers["offered"], strict=True):
-            row[offered] = True
-        ballots = Ballots(members, counts, weights)
-    return Votes(
-        items=tuple(map(str, told["items"])),
-        rows=sparse.csr_array((np.asarray(told["values"], float), tuple(places)), shape=shape),
-        ties=None if told["ties"] is None else float(told["ties"]),
-        ballots=ballots,
-        first=bool(told["first"]),
-        **given,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,19 +153,18 @@ class _FitState:
         """Return the point at theta, whose margins are known."""
         residuals = self.loss.slopes(margins)
         residuals -= self.loss.targets
-        return _Iterate(theta, margins, self._summed(residuals) - self.loss.linear_term, exact)
-
-    def _summed(self, residuals: np.ndarray) -> np.ndarray:
-        """Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are."""
-        # Sums of a few thousand rows are added in extended precision.
         if len(residuals) <= _ROWS:
-            return np.asarray(self.transposed @ residuals)
-        total, first = np.zeros(self.matrix.shape[1], dtype=np.longdouble), 0
-        for part in self._parts:
-            last = first + part.shape[1]
-            total += part @ residuals[first:last]
-            first = last
-        return total.astype(np.float64)
+            gradient = np.asarray(self.transposed @ residuals)
+        else:
+            # The rounding of Σ rᵢxᵢ must stay below the certificate, however many rows there are:
+            # sums of a few thousand are added in extended precision.
+            total, first = np.zeros(self.matrix.shape[1], dtype=np.longdouble), 0
+            for part in self._parts:
+                last = first + part.shape[1]
+                total += part @ residuals[first:last]
+                first = last
+            gradient = total.astype(np.float64)
+        return _Iterate(theta, margins, gradient - self.loss.linear_term, exact)
 
     @cached_property
     def _parts(self) -> list[Any]:
