@@ -123,15 +123,23 @@ class _FitState:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
 
     def __init__(
-        self, loss: MarginLoss, atol: float, max_passes: int, *, settles: bool = False
+        self,
+        loss: MarginLoss,
+        atol: float,
+        max_passes: int,
+        ball: float | None = None,
+        *,
+        settles: bool = False,
     ) -> None:
         """Start at zero, having passed over nothing."""
         self.loss = loss
         self.matrix = self.loss.rows
         self.transposed = self.loss.rows.T
-        self.atol = atol
-        self.max_passes = max_passes
+        self.atol = positive("atol", atol)
+        self.max_passes = integer("max_passes", max_passes, at_least=1)
+        self.ball = math.inf if ball is None else positive("ball", ball)
         self.settles = settles  # for a point at which rounding ends the descent
+        self.seen: Callable[[_Iterate], object] = lambda _: None  # told of points on the way
         self.passes = 0
 
     def first(self, start: np.ndarray | None) -> _Iterate:
@@ -437,13 +445,11 @@ def minimize_ridge(
     shift = _ridge(ridge, ball)
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, [shift], ball=ball, atol=atol, start=start)[0]
-    work = _FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
-    bound = math.inf if ball is None else positive("ball", ball)
-    multiplier = 0.0
+    work, multiplier = _FitState(loss, atol, max_passes, ball), 0.0
     if start is None:
         start, multiplier = _sampled_start(loss, shift, ball)
     point = work.first(start)
-    return _solve(_Metric(work, point), point, shift, bound, multiplier)
+    return _solve(_Metric(work, point), point, shift, multiplier)
 
 
 def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) -> Solution:
@@ -455,7 +461,7 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
     shift, bound = _ridge(ridge, None), positive("ball", ball)
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, [shift], ball=bound, atol=atol, settles=True)[0]
-    work = _FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
+    work = _FitState(loss, atol, _MOST_PASSES, bound, settles=True)
     best: list[Solution] = []  # by what neither ridge nor ball explains of it
 
     def take(point: _Iterate) -> None:
@@ -469,6 +475,7 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
                     )
                 ]
 
+    work.seen = take
     start, multiplier = _sampled_start(loss, shift, ball)
     origin = work.first(None)
     take(origin)
@@ -477,7 +484,7 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
         ways.insert(0, (work.first(start), multiplier))
     for point, pushed in ways:
         with suppress(ConvergenceError):
-            return _solve(_Metric(work, point), point, shift, bound, pushed, take)
+            return _solve(_Metric(work, point), point, shift, pushed)
     return best[0]
 
 
@@ -506,14 +513,13 @@ def ridge_path(
     shifts = [_ridge(ridge, ball) for ridge in ridges]
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, shifts, ball=ball, atol=atol)
-    bound = math.inf if ball is None else positive("ball", ball)
-    work = _FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
+    work = _FitState(loss, atol, max_passes, ball)
     found: dict[int, Solution] = {}
     point, multiplier = work.first(None), 0.0
     metric = _Metric(work, point)
     for index in sorted(range(len(shifts)), key=lambda i: -shifts[i]):
         work.passes = 0
-        found[index] = _solve(metric, point, shifts[index], bound, multiplier)
+        found[index] = _solve(metric, point, shifts[index], multiplier)
         multiplier = found[index].multiplier
         point = work.exactly(found[index].theta)
     return tuple(found[index] for index in range(len(shifts)))
@@ -555,33 +561,26 @@ def _sampled_start(
     return rough.theta, rough.multiplier * step
 
 
-def _solve(
-    metric: _Metric,
-    point: _Iterate,
-    ridge: float,
-    ball: float,
-    multiplier: float,
-    seen: Callable[[_Iterate], None] = lambda _: None,
-) -> Solution:
+def _solve(metric: _Metric, point: _Iterate, ridge: float, multiplier: float) -> Solution:
     """Minimize without the ball; where that leaves it, on the sphere."""
+    work, ball = metric.work, metric.work.ball
 
     def outside(point: _Iterate, size: float) -> bool:
-        seen(point)
+        work.seen(point)
         # The first test is a proof (F is ridge-strongly convex), the second a guess, which
         # _on_sphere takes back where it was wrong.
         distance = size / ridge if ridge > 0 else math.inf
         length = norm(point.theta)
         return length - distance > ball or length > 2 * ball
 
-    work = metric.work
     if multiplier == 0:
         leave = None if math.isinf(ball) else outside
         point = _descend(metric, point, ridge, work.atol, leave)
-        seen(point)
+        work.seen(point)
         if norm(point.theta) <= ball:
             return _certified(work, point, ridge, 0.0)
-        multiplier = _next_multiplier(metric, point, ridge, 0.0, ball)[0]
-    return _on_sphere(metric, point, ridge, ball, multiplier, seen)
+        multiplier = _next_multiplier(metric, point, ridge, 0.0)[0]
+    return _on_sphere(metric, point, ridge, multiplier)
 
 
 def _certified(work: _FitState, point: _Iterate, ridge: float, multiplier: float) -> Solution:
@@ -594,19 +593,12 @@ def _certified(work: _FitState, point: _Iterate, ridge: float, multiplier: float
     )
 
 
-def _on_sphere(
-    metric: _Metric,
-    point: _Iterate,
-    ridge: float,
-    ball: float,
-    multiplier: float,
-    seen: Callable[[_Iterate], None],
-) -> Solution:
+def _on_sphere(metric: _Metric, point: _Iterate, ridge: float, multiplier: float) -> Solution:
     """Find the multiplier ν whose minimizer θ(ν) has the norm of the ball."""
     # 1/‖θ(ν)‖ rises with ν and is almost a straight line, so that Newton's method needs a
     # handful of steps. The first are taken from unfinished minimizers, each a pass or two; should
     # that not settle, the rest are taken from finished ones, within a bracket started anew.
-    work = metric.work
+    work, ball = metric.work, metric.work.ball
     low, high = 0.0, math.inf
     for trial in range(3 * _HASTY):
         if trial == _HASTY:
@@ -617,7 +609,7 @@ def _on_sphere(
         else:
             tolerance = work.atol * max(0.5 ** (trial - _HASTY + 1), 1e-3)
         point = _descend(metric, point, ridge + multiplier, tolerance)
-        following, offset = _next_multiplier(metric, point, ridge, multiplier, ball)
+        following, offset = _next_multiplier(metric, point, ridge, multiplier)
         if offset > 0:
             low = max(low, multiplier)
         else:
@@ -628,13 +620,13 @@ def _on_sphere(
             while norm(theta) > ball:
                 theta = theta * (1 - 2**-53)
             point = work.exactly(theta)
-            seen(point)
+            work.seen(point)
             pushed = -float(point.gradient @ point.theta) / ball**2 - ridge
             if norm(point.gradient + (ridge + max(pushed, 0.0)) * point.theta) <= work.atol:
                 return _certified(work, point, ridge, max(pushed, 0.0))
         if low == 0 and following * ball <= work.atol / 2 and high * ball <= work.atol:
             point = _descend(metric, point, ridge, work.atol)
-            seen(point)
+            work.seen(point)
             if norm(point.theta) <= ball:
                 return _certified(work, point, ridge, 0.0)
         multiplier = _inside(following, low, high)
@@ -651,7 +643,7 @@ def _inside(multiplier: float, low: float, high: float) -> float:
 
 
 def _next_multiplier(
-    metric: _Metric, point: _Iterate, ridge: float, multiplier: float, ball: float
+    metric: _Metric, point: _Iterate, ridge: float, multiplier: float
 ) -> tuple[float, float]:
     """Return Newton's next ν for 1/‖θ(ν)‖ = 1/ball, and ‖θ(ν)‖/ball − 1 as predicted."""
     shift = ridge + multiplier
@@ -660,7 +652,7 @@ def _next_multiplier(
     square = float(theta @ theta)
     if square == 0:
         return 0.0, -1.0
-    offset = math.sqrt(square) / ball - 1
+    offset = math.sqrt(square) / metric.work.ball - 1
     return multiplier + offset * square / float(theta @ metric.solve(theta)), offset
 
 
