@@ -19,6 +19,7 @@ from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.gibbs import thresholds
+from sordino.mechanisms.regressions.base import RegressionTerms
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression, GibbsRegression, _scores_of
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
@@ -28,9 +29,9 @@ DIGITS = Context(prec=60)
 
 def calibrated(epsilon, *, neighbors, candidates=None, **terms):
     given_terms = {"feature_bound": 1.0, "target_bound": 1.0, "radius": 1.0, "rows": 2}
-    return ExponentialRegression(candidates).calibrated(
-        epsilon, delta=0.0, neighbors=neighbors, **{**given_terms, **terms}
-    )
+    given_terms = RegressionTerms(**{**given_terms, **terms})
+    oracle = ExponentialRegression(candidates)
+    return oracle.calibrated(given_terms, epsilon, delta=0.0, neighbors=neighbors)
 
 
 def changed(rows, targets, index, row, target, neighbors):

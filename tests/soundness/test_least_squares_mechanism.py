@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.regressions import gaussian
+from sordino.mechanisms.regressions.base import RegressionTerms
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import (
     AdaptiveRegression,
@@ -147,7 +148,9 @@ def test_a_split_costs_what_it_should(relation, shares):
 @pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 20.0])
 def test_what_is_calibrated_states_what_was_asked_for(oracle, relation, epsilon):
-    found = oracle.calibrated(epsilon, delta=1e-5, **PUBLIC, neighbors=relation, rows=1000)
+    found = oracle.calibrated(
+        RegressionTerms(**PUBLIC, rows=1000), epsilon, delta=1e-5, neighbors=relation
+    )
     promise = found.guarantee(unit="record", neighbors=relation, trust="central")
     assert 0.99 * epsilon < promise.epsilon <= epsilon
     assert promise.delta == 1e-5
@@ -163,8 +166,12 @@ def test_what_is_calibrated_states_what_was_asked_for(oracle, relation, epsilon)
 @pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)
 def test_slots_promise_nothing_to_a_row_that_is_removed(oracle):
     with pytest.raises(PrivacyError, match="moves all later users"):
-        oracle.calibrated(1.0, delta=1e-5, **PUBLIC, neighbors=ADD_OR_REMOVE_ONE, rows=10)
-    found = oracle.calibrated(1.0, delta=1e-5, **PUBLIC, neighbors=REPLACE_ONE, rows=10)
+        oracle.calibrated(
+            RegressionTerms(**PUBLIC, rows=10), 1.0, delta=1e-5, neighbors=ADD_OR_REMOVE_ONE
+        )
+    found = oracle.calibrated(
+        RegressionTerms(**PUBLIC, rows=10), 1.0, delta=1e-5, neighbors=REPLACE_ONE
+    )
     for asked in (found.sensitivity, found.worst_case):
         with pytest.raises(PrivacyError, match="Nothing was spent"):
             asked(ADD_OR_REMOVE_ONE)

@@ -28,6 +28,7 @@ from sordino.mechanisms.objective_perturbation import (
 )
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.mechanisms.ranking_sum import BallotGaussian, RankingGaussian
+from sordino.mechanisms.regressions.base import RegressionTerms
 from sordino.mechanisms.regressions.descent import DescentRegression
 from sordino.mechanisms.regressions.gaussian import AdaptiveRegression, GaussianRegression
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression, truncated_gaussian
@@ -100,7 +101,7 @@ CASES = {
             [0.0, 1.0], entropy=e), 2 * N, 0),
     "GibbsRegression": (
         lambda e: regression(ExponentialRegression().calibrated(
-            1.0, **PUBLIC | SLOT | {"delta": 0.0}), e), D + 1, 0),
+            RegressionTerms(**PUBLIC), 1.0, **SLOT | {"delta": 0.0}), e), D + 1, 0),
     "truncated_gaussian": (
         lambda e: truncated_gaussian(np.eye(D), np.zeros(D), 1.0, entropy=e, size=5), 5 * D, 0),
     "MinimumCount": (

@@ -3,6 +3,7 @@
 import pytest
 
 from sordino.auditing.statistical.distinguishing import audit_mechanism
+from sordino.mechanisms.regressions.base import RegressionTerms
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.privacy.conversions import gaussian_epsilon
@@ -19,10 +20,9 @@ ORACLES = (
 
 
 def played(oracle, mu, relation, trials=100_000):
-    regression = oracle.calibrated(
-        gaussian_epsilon(DELTA, mu), delta=DELTA, feature_bound=1.0, target_bound=2.0, radius=2.0,
-        neighbors=relation, rows=60,
-    )  # fmt: skip
+    terms = RegressionTerms(feature_bound=1.0, target_bound=2.0, radius=2.0, rows=60)
+    epsilon = gaussian_epsilon(DELTA, mu)
+    regression = oracle.calibrated(terms, epsilon, delta=DELTA, neighbors=relation)
     return regression, audit_mechanism(
         regression, unit="record", neighbors=relation, trust="central", trials=trials,
         simulate_seed=0,

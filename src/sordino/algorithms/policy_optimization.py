@@ -28,7 +28,7 @@ from sordino.environments.values import Environment, feature_bound_of
 from sordino.errors import DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.randomized_response import NonPrivate
-from sordino.mechanisms.regressions.base import LeastSquares, Oracle, slot_relation
+from sordino.mechanisms.regressions.base import LeastSquares, Oracle, RegressionTerms, slot_relation
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
@@ -242,15 +242,13 @@ def update_of(
         )
     # Features less a mean, or another action's, are at most 2B long, and what one action gained
     # over another is at most 2R.
-    regression = oracle.calibrated(
-        epsilon,
-        delta=delta,
+    terms = RegressionTerms(
         feature_bound=2 * bounds.feature_bound,
         target_bound=2 * bounds.reward_bound,
         radius=bounds.radius,
-        neighbors=neighbors,
         rows=batch,
     )
+    regression = oracle.calibrated(terms, epsilon, delta=delta, neighbors=neighbors)
     meant = getattr(regression, "neighbors", neighbors)
     if meant != neighbors:
         raise PrivacyError(

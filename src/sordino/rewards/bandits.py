@@ -232,8 +232,6 @@ class BallRidge(WithheldFit):
             ball=bound,
             penalty=size("penalty", penalty, zero=True),
             features=features,
-            questions=None,
-            people=None,
         )
 
     def options(self, context: object, candidates: object) -> Float[np.ndarray, "c d"]:
@@ -385,9 +383,7 @@ class ArmMeans(WithheldFit):
             shrinkage=size("shrinkage", shrinkage, zero=self._plain),
             penalty=size("penalty", penalty, zero=True),
             center=middle,
-            questions=None,  # who pulled an arm, in which of many contexts, tells logs apart badly
-            people=None,
-            _arms=k,
+            _arms=k,  # no questions: who pulled an arm, in which of many contexts, tells logs badly
         )
 
     def options(self, context: object, candidates: object) -> Int64[np.ndarray, " c"]:

@@ -288,8 +288,9 @@ class WithheldFit(Withholding, ABC):
     caveats: tuple[str, ...] = ()  # names of what qualifies every promise made with it
     unit: Unit  # whose change a draw hides
     neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
-    questions: np.ndarray | None  # digests of what is asked, if public; a ledger knows data by them
-    people: People | None  # who judged, and how many questions, if that is public
+    # Digests of what is asked, by which a ledger knows data, and who judged: where they are public.
+    questions: np.ndarray | None = None
+    people: People | None = None
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:

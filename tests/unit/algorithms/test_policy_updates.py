@@ -145,8 +145,8 @@ def test_directions_survive_json():
 class ForAnotherRelation(GaussianStatistics):
     """An oracle that calibrates for zero-out, whatever it was asked for."""
 
-    def calibrated(self, epsilon, **settings):
-        return super().calibrated(epsilon, **settings | {"neighbors": sordino.REPLACE_SPECIAL})
+    def calibrated(self, terms, epsilon, delta, neighbors):
+        return super().calibrated(terms, epsilon, delta, sordino.REPLACE_SPECIAL)
 
 
 def test_a_regression_for_another_relation_is_refused():

@@ -24,6 +24,7 @@ from sordino.mechanisms.randomized_response import (
     RandomizedResponse,
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.mechanisms.regressions.base import RegressionTerms
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
@@ -35,10 +36,8 @@ LABELS, ROWS = np.array([0, 1, 2], dtype=np.int8), np.array([[1.0, 0.5], [0.2, -
 
 
 def regression(oracle, delta=1e-5):
-    return oracle.calibrated(
-        1.0, delta=delta, feature_bound=1.0, target_bound=1.0, radius=2.0, neighbors=REPLACE_ONE,
-        rows=20,
-    )  # fmt: skip
+    terms = RegressionTerms(feature_bound=1.0, target_bound=1.0, radius=2.0, rows=20)
+    return oracle.calibrated(terms, 1.0, delta=delta, neighbors=REPLACE_ONE)
 
 
 def rankings():

@@ -31,7 +31,8 @@ RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]
 
 def made(epsilon=1.0, *, delta=0.0, neighbors=REPLACE_SPECIAL, candidates=None, **terms):
     oracle = ExponentialRegression(candidates)
-    return oracle.calibrated(epsilon, delta=delta, neighbors=neighbors, **{**TERMS, **terms})
+    public = RegressionTerms(**{**TERMS, **terms})
+    return oracle.calibrated(public, epsilon, delta=delta, neighbors=neighbors)
 
 
 def batch(d=2, rows=400, seed=0):

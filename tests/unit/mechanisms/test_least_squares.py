@@ -8,7 +8,7 @@ from tests.tiers import few
 
 from sordino._random import entropy
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.regressions.base import PlainRegression
+from sordino.mechanisms.regressions.base import PlainRegression, RegressionTerms
 from sordino.mechanisms.regressions.descent import OnePassDescent, _DescentPlan, _first_averaged
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, NonPrivateEvent
@@ -20,7 +20,8 @@ EVERY = pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.nam
 
 def calibrated(oracle, rows, epsilon=1.0, relation=REPLACE_SPECIAL, **changes):
     public = {"feature_bound": 1.0, "target_bound": 2.0, "radius": 2.0} | changes
-    return oracle.calibrated(epsilon, delta=1e-5, **public, neighbors=relation, rows=rows)
+    terms = RegressionTerms(**public, rows=rows)
+    return oracle.calibrated(terms, epsilon, delta=1e-5, neighbors=relation)
 
 
 def world(m, d, *, seen=None, seed=0):
@@ -165,12 +166,12 @@ def test_huge_rows_and_targets_are_cut_and_weights_stay_within_the_radius(oracle
     ],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(oracle, change):
-    usual = {
-        "epsilon": 1.0, "delta": 1e-5, "feature_bound": 1.0, "target_bound": 2.0, "radius": 2.0,
-        "neighbors": REPLACE_ONE, "rows": 10,
-    }  # fmt: skip
+    public = {"feature_bound": 1.0, "target_bound": 2.0, "radius": 2.0, "rows": 10}
+    usual = {"epsilon": 1.0, "delta": 1e-5, "neighbors": REPLACE_ONE}
+    terms = {name: change.get(name, value) for name, value in public.items()}
+    rest = {name: change.get(name, value) for name, value in usual.items()}
     with pytest.raises(UsageError):
-        oracle.calibrated(**usual | change)
+        oracle.calibrated(RegressionTerms(**terms), **rest)
 
 
 def test_shares_out_of_range_are_refused():

@@ -232,22 +232,11 @@ class Oracle(ABC):
         """Return a short name, for tables and ledger entries."""
 
     def calibrated(
-        self,
-        epsilon: float,
-        *,
-        delta: float,
-        feature_bound: float,
-        target_bound: float,
-        radius: float,
-        neighbors: NeighboringRelation,
-        rows: int,
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
         """Return the regression of least noise that keeps (epsilon, delta) for one batch."""
         # Guarantee: What the regression states is at most (epsilon, delta): it was computed and
         # compared. At epsilon=inf nothing is promised.
-        terms = RegressionTerms(
-            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
-        )
         slot_relation(neighbors)
         if epsilon == math.inf:
             return self._without_noise(terms, neighbors)
