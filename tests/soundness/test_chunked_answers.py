@@ -382,7 +382,7 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
         Moments(patch, (), deadly=None).cleaning = False
         with pytest.raises(Killed):
             privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
-    randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
+    randomization = Randomization(COIN, ledger, on_device=False, simulate_seed=None)
     with randomization.open_memo(PARTS) as memo:  # the next run, while it counts
         before = [memo.stored(part).keys.tolist() for part in range(PARTS)]
         for part in range(PARTS):

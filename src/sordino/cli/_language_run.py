@@ -484,7 +484,7 @@ class _OnAnswers(_Training):
             ledger.check(mechanism.event, promise=promise)
             planned: dict[str, Any] = {"spend": math.inf, **counts}
         else:
-            randomization = Randomization.of(
+            randomization = Randomization(
                 self.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
             )
             chunks = find_chunks(settings.source, **settings.reading)

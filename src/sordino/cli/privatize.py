@@ -96,7 +96,7 @@ class _Privatization(Run):
     @cached_property
     def randomization(self) -> Randomization:
         """Return what will be done to every label, on the ledger as it would be."""
-        return Randomization.of(self.mechanism, self.account(planning=True), **self.terms)
+        return Randomization(self.mechanism, self.account(planning=True), **self.terms)
 
     @property
     def terms(self) -> dict[str, Any]:

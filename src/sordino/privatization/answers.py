@@ -119,7 +119,7 @@ def privatize(
             "used as they are."
         )
     pairs.refuse_other_order()
-    randomization = Randomization.of(
+    randomization = Randomization(
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
     with _surveyed(pairs, randomization) as (survey, people):

@@ -317,7 +317,7 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
     # same again, for free.
     # Source: docs/local.md, "Repeats" and "Person-level budgets".
     _refuse_others(chunks, engine)
-    randomization = Randomization.of(
+    randomization = Randomization(
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
     outputs = ChunkOutputs.of(chunks, Path(out), force=force, one_file=one_file)

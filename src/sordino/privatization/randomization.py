@@ -15,7 +15,8 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -124,35 +125,25 @@ class Survey:
         return self.counts is not None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Randomization:
     """The settings of one randomization, and the steps that every randomization takes in order."""
 
     mechanism: RandomizedResponse
     ledger: Ledger
-    entropy: _random.Entropy
-    on_device: bool = False
+    _: KW_ONLY
+    on_device: bool
+    simulate_seed: int | None  # of a stream that is marked as such; None for system entropy
     cap: int | None = None
+    entropy: _random.Entropy = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        mechanism: RandomizedResponse,
-        ledger: Ledger,
-        *,
-        on_device: bool,
-        simulate_seed: int | None,
-        cap: int | None = None,
-    ) -> Randomization:
-        """Return a randomization with system entropy, or with a seeded stream marked as such."""
-        if not isinstance(mechanism, RandomizedResponse) or not isinstance(ledger, Ledger):
+    def __post_init__(self) -> None:
+        kinds = isinstance(self.mechanism, RandomizedResponse), isinstance(self.ledger, Ledger)
+        if not all(kinds):
             raise UsageError("privatize needs a RandomizedResponse and a Ledger.")
-        entropy = _random.entropy(simulate_seed)
-        if cap is not None:
-            cap = _validate.integer("cap", cap, at_least=1)
-        return cls(
-            mechanism=mechanism, ledger=ledger, entropy=entropy, on_device=on_device, cap=cap
-        )
+        object.__setattr__(self, "entropy", _random.entropy(self.simulate_seed))
+        if self.cap is not None:
+            _validate.settle(self, cap=partial(_validate.integer, at_least=1))
 
     @property
     def unit(self) -> Unit:

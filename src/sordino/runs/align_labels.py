@@ -129,7 +129,7 @@ class Randomizing:
             counts = {"pairs": len(pairs), "dropped": getattr(pairs, "dropped", 0)}
             return counts | _plan_received(settings, pairs, self.source, ledger)
         terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
-        randomization = Randomization.of(self.coin(pairs), ledger, on_device=False, **terms)
+        randomization = Randomization(self.coin(pairs), ledger, on_device=False, **terms)
         planned = plan_answers(pairs, randomization)
         if settings.cap and planned["capped_questions"]:
             questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))

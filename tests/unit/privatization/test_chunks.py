@@ -157,7 +157,7 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
     given = find_chunks(tmp_path / "raw", person_field="annotator")
     for unit, spend in (("label", 1.0), ("person", 7.0)):
         ledger = account(unit)
-        randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
+        randomization = Randomization(COIN, ledger, on_device=False, simulate_seed=None)
         plan = plan_chunks(given, randomization, engine=InProcess())
         pairs = sordino.read_pairs(tmp_path / "raw" / "s.jsonl", person_field="annotator")
         assert plan == plan_answers(pairs, randomization)
@@ -203,7 +203,7 @@ def test_files_that_changed_since_they_were_surveyed_are_refused(tmp_path, accou
         again = find_chunks(tmp_path / "raw", person_field=name)
         with pytest.raises(UsageError, match="surveyed must be"):
             run(again, tmp_path / "out", ledger, surveyed=surveyed)
-        randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
+        randomization = Randomization(COIN, ledger, on_device=False, simulate_seed=None)
         with pytest.raises(UsageError, match="surveyed must be"):
             plan_chunks(again, randomization, engine=InProcess(), surveyed=surveyed)
     assert len(ledger.rows) == 1
