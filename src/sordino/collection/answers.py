@@ -26,6 +26,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, get_args
 
@@ -539,17 +540,11 @@ def export_answers(
 
 def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
     """Return the same files, promised as they are, in a zip archive that holds no time."""
-    study = _with_questions(engine, study)
-    paths, whole = files_of(study, _NAME), io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive, closing(_lines(engine, study)) as lines:
-        for kind, some in groupby(lines, key=itemgetter(0)):
-            digest = hashlib.sha256()
-            with archive.open(archive_entry(paths[kind].name), "w") as file:
-                for _, line in some:
-                    digest.update(line)
-                    file.write(line)
-            note = to_json(_manifest(study, kind, unit, digest.hexdigest()).to_dict())
-            archive.writestr(archive_entry(manifest_path(paths[kind]).name), note)
+    whole = io.BytesIO()
+    with TemporaryDirectory() as folder, zipfile.ZipFile(whole, "w") as archive:
+        made = export_answers(engine, study, Path(folder) / _NAME, unit=unit, accept_few=True)
+        for path in (name for one in made for name in (one, manifest_path(one))):
+            archive.writestr(archive_entry(path.name), path.read_bytes())
     return whole.getvalue()
 
 

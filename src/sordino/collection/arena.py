@@ -44,8 +44,13 @@ class Chooser:
         del study
 
     def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
-        """Return at most so many questions that a person was not asked yet."""
-        return _rarest(connection, known, count)
+        """Return so many that a person was not asked, in random order; note them as asked."""
+        asked = _counts(connection, known)
+        words = _random.entropy(None).words(len(asked))
+        fewest = np.lexsort((words, np.array(list(asked.values()))))[:count]
+        order = np.argsort(words[fewest] >> np.uint64(32) ^ words[fewest] << np.uint64(32))
+        names = list(asked)
+        return _note(connection, [names[index] for index in fewest[order]])
 
     def learned(self, engine: Engine, stored: int) -> None:
         """Take notice that so many answers were stored; most learn nothing from answers."""
@@ -61,16 +66,6 @@ def chooser_of(study: Study) -> Chooser:
     """Return what chooses the questions of a study."""
     rules: dict[str, type[Chooser]] = {"uncertain": _Uncertain, "optimistic": Optimistic}
     return rules.get(study.choose, Chooser)(study)
-
-
-def _rarest(connection: Connection, known: Collection[str], count: int) -> list[str]:
-    """Return the questions that fewest people were asked, in a random order; note them as asked."""
-    asked = _counts(connection, known)
-    words = _random.entropy(None).words(len(asked))
-    fewest = np.lexsort((words, np.array(list(asked.values()))))[:count]
-    order = np.argsort(words[fewest] >> np.uint64(32) ^ words[fewest] << np.uint64(32))
-    names = list(asked)
-    return _note(connection, [names[index] for index in fewest[order]])
 
 
 def _counts(connection: Connection, known: Collection[str] = ()) -> dict[str, int]:
@@ -257,4 +252,4 @@ class Optimistic(Chooser):
             if name is not None and name not in known and name not in chosen:
                 chosen.append(name)
         _note(connection, chosen)
-        return chosen + _rarest(connection, {*known, *chosen}, count - len(chosen))
+        return chosen + super().choose(connection, {*known, *chosen}, count - len(chosen))

@@ -68,21 +68,15 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
-    """Give weights that the files leave out the same values every time, and keep the user's RNG."""
-    # They are public settings of a feature map, not randomness of a release.
-    import torch  # noqa: PLC0415
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-@contextmanager
 def safe_loading(problem: str) -> Iterator[None]:
     """Load a model in silence, or say what could not be done, and why."""
+    import torch  # noqa: PLC0415
+
+    # Weights that the files leave out get the same values every time, and the user's generator is
+    # kept: they are public settings of a feature map, not randomness of a release.
     try:
-        with offline(), quiet(), seeded():
+        with offline(), quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
             yield
     except Exception as error:  # a loader raises whatever it meets
         reason = (str(error).splitlines() or [""])[0]

@@ -19,7 +19,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
-    Trainer,
     TrainerCallback,
     TrainingArguments,
 )
@@ -29,10 +28,8 @@ from trl.models import unwrap_model_for_generation
 from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import DataError, UsageError
 from sordino.language.models.checkpoints import (
-    is_adapted,
     load_causal_model,
     matching_tokenizer,
-    plain,
     referring,
     refuse_unknown_adapters,
     with_reference,
@@ -57,6 +54,7 @@ from sordino.language.models.promises import (
     reward_promises,
 )
 from sordino.language.rewards.text_rewards import RewardCallable, listed_functions, summed_rewards
+from sordino.language.training.private_training import PrivateTraining
 from sordino.preferences.records import Text
 
 
@@ -207,7 +205,7 @@ class RebelConfig(TrainingArguments):
         return {"method": "rebel", **{name: getattr(self, name) for name in names}}
 
 
-class RebelTrainer(Trainer):
+class RebelTrainer(PrivateTraining):
     """Trains a policy on public prompts against a reward, by regression on relative rewards.
 
     In every round the policy π_t answers a batch of prompts twice (or once, and the reference
@@ -253,7 +251,7 @@ class RebelTrainer(Trainer):
         >>> trainer.train()  # doctest: +SKIP
     """
 
-    loss_is_scaled_for_ga = False
+    kind, loss_is_scaled_for_ga = "policy", False
     promise: CheckpointPromise | None
 
     def __init__(  # noqa: PLR0913 (those of trl's trainers)
@@ -317,8 +315,7 @@ class RebelTrainer(Trainer):
         """Train, from the start or from where a checkpoint stands; nothing is spent."""
         self._collection = Collection(self.args.gradient_accumulation_steps)
         folder, self.promise = resumable(resume_from_checkpoint, self.args.output_dir, self.promise)
-        if self.promise is not None:
-            self.promise.mark(self.accelerator.unwrap_model(self.model))
+        self._write_marks(self.accelerator.unwrap_model(self.model))
         with upstream():
             return super().train(resume_from_checkpoint=folder)
 
@@ -363,29 +360,21 @@ class RebelTrainer(Trainer):
         self._metrics.clear()
         super().log({**logs, **means}, start_time)
 
-    def push_to_hub(self, *_: object, **__: object) -> None:
-        """Refuse: a folder is uploaded with its certificate, and a trainer knows no ledger."""
-        raise UsageError("Nothing was sent. Save, and call sordino.language.push_to_hub on that.")
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
         """Write model, tokenizer and promise to a folder that transformers loads."""
-        # An adapter is merged first, so that the folder stands alone. The checkpoints of a run keep
-        # it apart, as resuming needs it.
-        folder = Path(output_dir or self.args.output_dir)
-        if self.promise is not None:
-            self.promise.mark(self.accelerator.unwrap_model(self.model))
-        elif self.args.should_save:  # what an earlier run promised is not about these weights
+        if self.promise is None and self.args.should_save:
+            # what an earlier run promised is not about these weights
             for name in (PROMISE_FILE, CARD_FILE):
-                (folder / name).unlink(missing_ok=True)
-        partitioned = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        with upstream():
-            if _internal_call or partitioned or not is_adapted(self.model):
-                super().save_model(output_dir, _internal_call)
-            elif self.args.should_save:
-                plain(self.accelerator.unwrap_model(self.model)).save_pretrained(folder)
-                self.processing_class.save_pretrained(folder)
-        if self.promise is not None and self.args.should_save:
-            self.promise.write(folder, title="A private policy")
+                (Path(output_dir or self.args.output_dir) / name).unlink(missing_ok=True)
+        super().save_model(output_dir, _internal_call)
+
+    def _write_marks(self, model: PreTrainedModel) -> None:
+        if self.promise is not None:
+            self.promise.mark(model)
+
+    def _write_promise(self, folder: Path) -> None:
+        if self.promise is not None:
+            self.promise.write(folder, title=f"A private {self.kind}")
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Write the state of the generators, and the answers that are still in use."""
