@@ -104,7 +104,7 @@ def test_a_part_that_would_be_empty_is_refused(word_pairs):
 
 def test_a_part_of_released_answers_keeps_their_promise(answers):
     private = answers(40)
-    part = private.subset([3, 5, 39])
+    part = private.part([3, 5, 39])
     assert part.answers.tolist() == private.answers[[3, 5, 39]].tolist()
     assert part.prompts == tuple(private.prompts[row] for row in (3, 5, 39))
     assert (part.guarantee, part.release_ids) == (private.guarantee, private.release_ids)
@@ -159,8 +159,8 @@ def test_a_reward_says_how_far_it_may_be_trusted_if_asked(trained, answers, tiny
 def test_held_out_answers_are_measured_as_training_goes(answers, tiny_gpt2, tmp_path):
     private = answers(120)
     rows = range(120)
-    training = private.subset([row for row in rows if row % 5])
-    held_out = private.subset([row for row in rows if not row % 5])
+    training = private.part([row for row in rows if row % 5])
+    held_out = private.part([row for row in rows if not row % 5])
     log = train(
         "reward", training, tiny_gpt2, tmp_path / "r", replace(FAST, log_every=3), held_out=held_out
     )

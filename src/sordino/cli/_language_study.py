@@ -586,7 +586,7 @@ class Study:
     def _answers(self, epsilon: float, seed: int) -> list[PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first."""
         if math.isinf(epsilon):
-            return list(map(self._unprotected.subset, self.halves))
+            return list(map(self._unprotected.part, self.halves))
         coin, name = RandomizedResponse(epsilon), _labels_name(epsilon)
         kept, ledger = self.settings.out / "answers" / f"{name}-{seed}.json", self.ledger()
         if not kept.exists():
@@ -615,7 +615,7 @@ class Study:
             raise DataError(f"{problem}: {kept.name} is malformed.") from error
         if digest_of_answers(private.public_digest, private.answers) != private.artifact:
             raise DataError(f"{problem}: {kept.name} is of other questions, or was changed.")
-        return list(map(private.subset, self.halves))
+        return list(map(private.part, self.halves))
 
     def _costs(self, labels: str) -> dict[str, Any]:
         """Return what a row on raw judgments cost by the ledger, interrupted runs among it."""

@@ -92,6 +92,7 @@ RAW = ("raw", "yes: privatize them, or let a curator add noise")
 """What a notebook says of judgments that nothing hides."""
 
 Q = TypeVar("Q", bound="Questions")
+C = TypeVar("C", bound="Comparisons")
 
 _EITHER = {"prompts", "first", "second", "candidates", "given"}  # columns of texts, or features
 
@@ -244,6 +245,18 @@ class Comparisons(Questions):
         if len({isinstance(other, Absent) for other in self.second}) > 1:
             raise DataError("Some judgments are of one answer and some of two. Nothing was done.")
         super().__post_init__()
+
+    def part(self: C, rows: Sequence[int]) -> C:  # noqa: PYI019 (Self cannot be checked at run time)
+        """Return some of the rows, in the order given, with the public digest of those alone.
+
+        Randomized answers keep the promise and the entries of them all.
+
+        Args:
+            rows: Their numbers. They must be chosen without looking at a label.
+        """
+        names = ("prompts", "first", "second", "given", "names", "labels", "answers")
+        sealed = {"seal": None} if hasattr(self, "seal") else {}
+        return self._part(rows, [name for name in names if hasattr(self, name)], **sealed)
 
     @property
     def alone(self) -> bool:

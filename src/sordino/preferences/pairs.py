@@ -74,14 +74,6 @@ class Pairs(Comparisons):
     def _card(self) -> list[tuple[str, object]]:
         return [*super()._card(), RAW]
 
-    def part(self, rows: Sequence[int]) -> Pairs:
-        """Return some of the rows, in the order given, with the public digest of those alone.
-
-        Args:
-            rows: Their numbers. They must be chosen without looking at a label.
-        """
-        return self._part(rows, ("prompts", "first", "second", "given", "labels", "names"))
-
     @classmethod
     def from_features(
         cls,
@@ -353,10 +345,6 @@ class PrivatePairs(Comparisons, Randomized):
                 'docs/language_models.md, "Out to any trainer".'
             )
         return {}
-
-    def subset(self, rows: Sequence[int]) -> PrivatePairs:
-        """Return some of the answers, under the promise and the entries of them all."""
-        return self._part(rows, ("prompts", "first", "second", "given", "answers"), seal=None)
 
 
 def digest_of_answers(public_digest: str, answers: Integer[np.ndarray, " n"]) -> str:

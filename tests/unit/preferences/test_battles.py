@@ -155,7 +155,11 @@ def test_names_stay_through_a_coin_lines_and_back(tmp_path):
         "label",
         "person",
     }
-    assert pairs.part([3, 1]).names == (pairs.names[3], pairs.names[1])
+    for whole in (pairs, private):
+        part = whole.part([3, 1])
+        assert part.names == (pairs.names[3], pairs.names[1])
+        assert part.public_digest == pairs.part([3, 1]).public_digest
+    assert (part.guarantee, part.release_ids) == (private.guarantee, private.release_ids)
 
 
 def test_other_names_are_noticed(tmp_path):
