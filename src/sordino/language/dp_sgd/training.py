@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -53,7 +53,6 @@ from sordino.language.dp_sgd.privacy import (
 )
 from sordino.language.models.checkpoints import (
     load_causal_model,
-    own_copy,
 )
 from sordino.language.models.generation import (
     Completions,
@@ -71,14 +70,12 @@ from sordino.language.training.private_training import (
     CentralDPOConfig,
     CentralRewardConfig,
     PrivateTraining,
+    RewardTraining,
     own_settings,
 )
 from sordino.mechanisms.randomized_response import label_shares
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy.ledger import Ledger
-
-if TYPE_CHECKING:
-    from sordino.language.rewards.text_rewards import TextRewardModel
 
 Result = TypeVar("Result")
 
@@ -733,11 +730,8 @@ class CentralTraining(PrivateTraining):
 
     def merged(self) -> PreTrainedModel:
         """Return the model as it stands, as transformers knows it, adapters merged: a copy."""
-        # Later steps do not show in it, so that what it promises stays what it promised.
         self._catch_up()
-        whole = own_copy(self.accelerator.unwrap_model(self.model))
-        self._write_marks(whole)
-        return whole
+        return super().merged()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
         """Write model, tokenizer, promise and model card to a folder that transformers loads."""
@@ -745,7 +739,7 @@ class CentralTraining(PrivateTraining):
         super().save_model(output_dir, _internal_call)
 
 
-class CentralRewardTrainer(CentralTraining):
+class CentralRewardTrainer(CentralTraining, RewardTraining):
     """Trains a reward on raw pairs so that no record, or no person, shows in what comes out.
 
     In every step units are drawn by a coin each, the gradient of each is clipped as a whole,
@@ -790,14 +784,10 @@ class CentralRewardTrainer(CentralTraining):
         Abadi et al. (2016), Algorithm 1; docs/language_models.md, "Norms of pairs".
     """
 
-    kind, settings = "reward", CentralRewardConfig
+    settings = CentralRewardConfig
 
     def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
         return reward_margins(model, pairs, padding=self._tokens.tokenizer.pad_token_id)
-
-    def text_reward(self) -> TextRewardModel:
-        """Return the reward as it stands, for scoring texts; later steps do not show in it."""
-        return self._as_reward(self.merged())
 
 
 class CentralDPOTrainer(CentralTraining):

@@ -215,21 +215,16 @@ def refuse_unknown_adapters(model: PreTrainedModel) -> None:
         )
 
 
-def plain(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model as transformers knows it, with adapters merged into a copy of its weights."""
-    # Without adapters the weights are shared, not copied.
-    whole = copy.deepcopy(model).merge_and_unload() if is_adapted(model) else copy.copy(model)
-    for patched in _PATCHES:
-        whole.__dict__.pop(patched, None)
-    return whole
-
-
 def own_copy(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model as transformers knows it, adapters merged, in a copy of its weights."""
     # What is promised of a model is settled when it is handed out. If it shared its weights with a
     # trainer, every later step would show in it, and nothing would say so. Gradients stay behind:
     # torch copies none of them.
-    return plain(model if is_adapted(model) else copy.deepcopy(model))
+    whole = copy.deepcopy(model)
+    whole = whole.merge_and_unload() if is_adapted(whole) else whole
+    for patched in _PATCHES:
+        whole.__dict__.pop(patched, None)
+    return whole
 
 
 def with_reference(

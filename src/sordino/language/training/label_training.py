@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from datasets import Dataset
@@ -36,7 +36,6 @@ from sordino.language.models.checkpoints import (
     HEAD,
     is_adapted,
     load_causal_model,
-    own_copy,
 )
 from sordino.language.models.generation import (
     Completions,
@@ -52,12 +51,10 @@ from sordino.language.training.losses import LOSSES, debiased_preference_loss
 from sordino.language.training.private_training import (
     PrivateTraining,
     PrivateTrainingSettings,
+    RewardTraining,
     own_settings,
 )
 from sordino.preferences.pairs import Pairs, PrivatePairs
-
-if TYPE_CHECKING:
-    from sordino.language.rewards.text_rewards import TextRewardModel
 
 
 def _private_pairs(name: str, pairs: object) -> PrivatePairs:
@@ -493,7 +490,7 @@ class _HeadFirst(TrainerCallback):
                 weight.requires_grad_(learn)
 
 
-class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
+class PrivateRewardTrainer(_LabelTraining, RewardTraining, RewardTrainer):
     """Trains a reward on randomized answers, as fast as trl does on raw ones.
 
     The reward of an answer is a number that one linear head reads off the last token. Pairs come
@@ -518,7 +515,7 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
         docs/local.md, "Debiased likelihood" and "Mixture likelihood".
     """
 
-    kind, settings = "reward", PrivateRewardConfig
+    settings = PrivateRewardConfig
 
     def _settle(self, args: PrivateRewardConfig, _: PreTrainedModel, given: dict[str, Any]) -> None:
         self._seen: dict[str, list[torch.Tensor]] = {"train": [], "eval": []}
@@ -574,10 +571,3 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
             "margin": margin / kept,
             "mean_reward": reward,
         }
-
-    def text_reward(self) -> TextRewardModel:
-        """Return the reward as it stands, for scoring texts; later steps do not show in it.
-
-        Its weights are a copy: a checkpoint to resume from may add to what they promise.
-        """
-        return self._as_reward(own_copy(self.accelerator.unwrap_model(self.model)))

@@ -22,7 +22,7 @@ from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
     matching_tokenizer,
-    plain,
+    own_copy,
     readable_length,
     refuse_unknown_adapters,
 )
@@ -332,22 +332,11 @@ class PrivateTraining(Trainer):
         """Tell nobody."""
 
     def merged(self) -> PreTrainedModel:
-        """Return the model as transformers knows it, adapters merged into a copy of its weights."""
-        # Without adapters the weights are those of the trainer, not a copy.
-        self._write_marks(self.model)
-        return plain(self.accelerator.unwrap_model(self.model))
-
-    def _as_reward(self, model: PreTrainedModel) -> TextRewardModel:
-        """Return a model that no training reaches any more, for scoring texts."""
-        from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage)
-
-        return TextRewardModel(
-            model.eval(),
-            self.processing_class,
-            promise=self._promise,
-            reward_bound=self.args.reward_bound,
-            max_length=self._tokens.max_length,
-        )
+        """Return the model as it stands, as transformers knows it, adapters merged: a copy."""
+        # Later steps do not show in it, so that what it promises stays what it promised.
+        whole = own_copy(self.accelerator.unwrap_model(self.model))
+        self._write_marks(whole)
+        return whole
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
         """Write model, tokenizer, promise and model card to a folder that transformers loads."""
@@ -389,3 +378,21 @@ class PrivateTraining(Trainer):
     def _write_promise(self, folder: Path) -> None:
         self._write_marks(self.accelerator.unwrap_model(self.model))
         self._promise.write(folder, title=f"A private {self.kind}")
+
+
+class RewardTraining(PrivateTraining):
+    """What trainers of rewards share."""
+
+    kind = "reward"
+
+    def text_reward(self) -> TextRewardModel:
+        """Return the reward as it stands, for scoring texts; later steps do not show in it."""
+        from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage)
+
+        return TextRewardModel(
+            self.merged().eval(),
+            self.processing_class,
+            promise=self._promise,
+            reward_bound=self.args.reward_bound,
+            max_length=self._tokens.max_length,
+        )
