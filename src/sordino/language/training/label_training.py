@@ -546,11 +546,7 @@ class PrivateRewardTrainer(_LabelTraining, RewardTraining, RewardTrainer):
         preferred, other = rewards.chunk(2)
         margins, flips = preferred - other, self._flips[self._mode]
         loss = LOSSES[self.args.loss](margins, flips).mean()
-        # The debiased loss alone falls without end along a margin, with slope f/(1 − 2f); it has a
-        # minimum as no pair gains by going further than f/2, at most 1/4, beyond the bound.
-        # Source: docs/local.md, "Debiased likelihood": Σ (|r| − bound)₊² / ((1 − 2f)n).
-        excess = (rewards.abs() - self.args.reward_bound).clamp(min=0)
-        loss = loss + excess.square().mean() * (2 / (1 - 2 * flips))
+        loss = loss + _excess_penalty(rewards, flips, self.args.reward_bound)
         if self.args.center_rewards_coefficient is not None:
             loss = loss + self.args.center_rewards_coefficient * (preferred + other).square().mean()
         with torch.no_grad():  # read when it is logged: reading now would wait for the device
@@ -571,3 +567,12 @@ class PrivateRewardTrainer(_LabelTraining, RewardTraining, RewardTrainer):
             "margin": margin / kept,
             "mean_reward": reward,
         }
+
+
+def _excess_penalty(rewards: torch.Tensor, flip_probability: float, bound: float) -> torch.Tensor:
+    """Return what rewards beyond ± the bound cost, so that the debiased loss has a minimum."""
+    # Alone it falls without end along a margin, with slope f/(1 − 2f). Here no pair gains by going
+    # further than f/2, at most 1/4, beyond the bound.
+    # Source: docs/local.md, "Debiased likelihood": Σ (|r| − bound)₊² / ((1 − 2f)n).
+    excess = (rewards.abs() - bound).clamp(min=0)
+    return excess.square().mean() * (2 / (1 - 2 * flip_probability))
