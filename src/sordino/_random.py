@@ -29,11 +29,9 @@ class Entropy(Protocol):
     @property
     def randomness(self) -> Randomness:
         """Return what a ledger entry says of this source."""
-        ...
 
     def words(self, n: int) -> np.ndarray:
         """Return n independent uniform 64-bit words, shape (n,), dtype uint64."""
-        ...
 
 
 @dataclass(frozen=True)

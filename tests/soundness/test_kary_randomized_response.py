@@ -150,7 +150,7 @@ def test_two_candidates_are_the_coin(epsilon):
 def test_debiased_choices_are_unbiased(count):
     """Over the exact channel: the expectation is the choice, or 1/K for each where none was."""
     coin = KaryRandomizedResponse(0.7, count)
-    table = debiased_choices(np.arange(count), coin)
+    table = debiased_choices(np.arange(count), count, coin.flip_probability)
     for y, row in channel(coin).items():
         mean = sum(float(p) * table[z] for z, p in row.items())
         expected = np.full(count, 1 / count) if y == (count,) else np.eye(count)[y[0]]
@@ -179,7 +179,7 @@ def test_choices_that_do_not_exist_are_refused(values):
     with pytest.raises(DataError, match="index"):
         coin.release(np.array(values), entropy=SimulatedEntropy(0))
     with pytest.raises(DataError):
-        debiased_choices(np.array([-1]), coin)
+        debiased_choices(np.array([-1]), coin.categories, coin.flip_probability)
 
 
 def test_promises_that_are_not_made_are_refused():

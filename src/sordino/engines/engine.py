@@ -115,7 +115,6 @@ class Engine(Protocol):
             UsageError: There is no chunk.
             SordinoError: What a task raised: that of the first chunk that failed.
         """
-        ...
 
 
 class InProcess:

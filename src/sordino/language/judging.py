@@ -113,7 +113,6 @@ class _PreferenceJudge(Protocol):
         self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
     ) -> Numbers:
         """Return the chance, in [0, 1], that each first answer is better than the second."""
-        ...
 
 
 @runtime_checkable
@@ -122,7 +121,6 @@ class _ScoringJudge(Protocol):
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Numbers:
         """Return a score for each answer; more is better."""
-        ...
 
 
 @dataclass(frozen=True)

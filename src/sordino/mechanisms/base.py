@@ -51,7 +51,6 @@ class Mechanism(Protocol):
     @property
     def event(self) -> Event:
         """Return what one release does, for the ledger."""
-        ...
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change can move the value that is released."""
@@ -60,7 +59,6 @@ class Mechanism(Protocol):
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what one release promises under a relation."""
-        ...
 
     def release(self, values: np.ndarray, *, entropy: Entropy) -> np.ndarray:
         """Return the noised values; draws noise, so the spend must already be on a ledger.
@@ -69,11 +67,9 @@ class Mechanism(Protocol):
             What :meth:`guarantee` returns for the relation, for any two neighboring inputs;
             shown by the soundness tests of each mechanism.
         """
-        ...
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs on which the stated loss is attained."""
-        ...
 
 
 @runtime_checkable
@@ -89,11 +85,9 @@ class Repeatable(Protocol):
         Guarantee:
             None for all rows together: each row is one release. Never call it on private data.
         """
-        ...
 
     def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> np.ndarray:
         """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        ...
 
 
 class Repeated(ABC, Generic[Values]):
@@ -142,9 +136,10 @@ def stated(
     neighbors: NeighboringRelation,
     trust: Trust,
     caveats: tuple[str, ...] = (),
+    count: int = 1,
 ) -> Guarantee:
-    """Return what one release promises at a failure probability, as the accountant shows it."""
-    loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=delta)
+    """Return what so many releases promise at a failure probability, as the accountant shows it."""
+    loss = accounting.composed_epsilon([(event, count)], neighbors=neighbors, delta=delta)
     return Guarantee(
         loss, delta=delta, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
     )

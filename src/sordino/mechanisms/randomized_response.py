@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar, Final, Protocol, runtime_checkable
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from jaxtyping import Float, Integer, UInt64
@@ -19,7 +19,6 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino._validate import Integers, Numbers
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.privacy import accounting
 from sordino.privacy.conversions import randomized_response_epsilon, randomized_response_threshold
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -34,7 +33,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase, label_array
+from .base import WorstCase, label_array, stated
 
 NO_CHOICE: Final = -1
 """The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
@@ -109,6 +108,9 @@ class _Coin(Answers):
     blank: ClassVar[int]  # the code that says nothing
     what: ClassVar[str]  # is answered
 
+    def __post_init__(self) -> None:
+        _validate.settle(self, epsilon=_validate.telling)
+
     @property
     def threshold(self) -> int:
         """Return how many of the 2^64 words flip a label, or replace a choice."""
@@ -171,11 +173,9 @@ class _Coin(Answers):
                 "unit='label', or unit='person' with labels=m, the most labels of one person."
             )
         count = 1 if labels is None else _validate.integer("labels", labels, at_least=1)
-        loss = accounting.composed_epsilon([(self.event, count)], neighbors=neighbors, delta=0.0)
         caveats = ("labels-only",) if unit == "person" else ()
-        return Guarantee(
-            loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
-        )
+        terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": trust}
+        return stated(self.event, delta=0.0, **terms, caveats=caveats, count=count)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return a value and another one, or what takes its place: one that says nothing."""
@@ -237,9 +237,6 @@ class RandomizedResponse(_Coin):
     categories: ClassVar[int] = 2
     blank: ClassVar[int] = UNDECIDED
     what: ClassVar[str] = "label"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.telling("epsilon", self.epsilon))
 
     @property
     def kappa(self) -> float:
@@ -310,9 +307,8 @@ class KaryRandomizedResponse(_Coin):
     what: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.telling("epsilon", self.epsilon))
-        count = _validate.integer("categories", self.categories, at_least=2, at_most=_MOST)
-        object.__setattr__(self, "categories", count)
+        super().__post_init__()
+        _validate.settle(self, categories=partial(_validate.integer, at_least=2, at_most=_MOST))
 
     @property
     def _count(self) -> int:
@@ -349,20 +345,9 @@ def _uniform(n: int, count: int, entropy: Entropy) -> Integers:
     return (words % np.uint64(count)).astype(np.int64)
 
 
-@runtime_checkable
-class _Die(Protocol):
-    """What is known of a die whose answers are at hand."""
-
-    @property
-    def categories(self) -> int:
-        """Return how many sides it has."""
-
-    @property
-    def flip_probability(self) -> float:
-        """Return how often it replaces a choice."""
-
-
-def debiased_choices(answers: Integers, coin: _Die) -> Float[np.ndarray, "n k"]:
+def debiased_choices(
+    answers: Integers, categories: int, flip_probability: float
+) -> Float[np.ndarray, "n k"]:
     """Return a row for every answer whose expectation says which candidate was chosen."""
     # It is 1 for the choice and 0 for the others, and 1/K for everybody where nobody was chosen. So
     # Σ over answers and candidates of these numbers times φ estimates Σ φ(chosen) without bias.
@@ -370,11 +355,11 @@ def debiased_choices(answers: Integers, coin: _Die) -> Float[np.ndarray, "n k"]:
     known = np.asarray(answers)
     if known.ndim != 1 or known.dtype.kind not in "iu":
         raise DataError("answers must be whole numbers in one dimension.")
-    if ((known < 0) | (known >= coin.categories)).any():
-        raise DataError(f"answers must be from 0 to {coin.categories - 1}.")
-    other = coin.flip_probability / (coin.categories - 1)
-    chosen = known[:, np.newaxis] == np.arange(coin.categories)
-    return np.asarray((chosen - other) / (1 - coin.flip_probability - other))
+    if ((known < 0) | (known >= categories)).any():
+        raise DataError(f"answers must be from 0 to {categories - 1}.")
+    other = flip_probability / (categories - 1)
+    chosen = known[:, np.newaxis] == np.arange(categories)
+    return np.asarray((chosen - other) / (1 - flip_probability - other))
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,8 @@ def _evidence_of_choices(private: PrivateChoices, features: Features | None) -> 
     slates, flips = _slate_rows(private, features), private.flip_probability
     rows, starts, counts = slates.of_ballots(np.arange(len(private)))
     weights = np.zeros((len(counts), private.categories))
-    np.add.at(weights, slates.slates, debiased_choices(private.answers, private))
+    chosen = debiased_choices(private.answers, private.categories, flips)
+    np.add.at(weights, slates.slates, chosen)
     statistic = np.asarray(rows.T @ weights.ravel())
     loss = FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
     other = flips / (private.categories - 1)

@@ -245,7 +245,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
     for rankings in (election(WORTHS, 50), world(50, 4, 3)[0]):
         made = private(rankings, ledger(2.0))
         loss = _evidence_of_choices(made, None).loss
-        weights = debiased_choices(made.answers, made)
+        weights = debiased_choices(made.answers, made.categories, made.flip_probability)
         rows = made.flat_features(None)
         np.testing.assert_allclose(loss.statistic, rows.T @ weights.ravel(), atol=1e-9)
         assert loss.counts.sum() == 50
@@ -259,7 +259,7 @@ def test_the_spread_is_that_of_randomized_answers(ledger):
     chances = np.exp(WORTHS) / np.exp(WORTHS).sum()
     other = coin.flip_probability / 3
     answered = other + (1 - coin.flip_probability - other) * chances
-    vectors = debiased_choices(np.arange(4), coin)
+    vectors = debiased_choices(np.arange(4), 4, coin.flip_probability)
     mean = answered @ vectors
     np.testing.assert_allclose(mean, chances, atol=1e-12)
     wanted = 30 * ((vectors - mean).T * answered) @ (vectors - mean)
