@@ -16,6 +16,7 @@ from collections.abc import Callable
 import choix
 import numpy as np
 from _shared import show, versions
+from scipy.sparse import eye_array
 
 import sordino
 from sordino.rewards.ranking_losses import PlackettLuce
@@ -66,15 +67,16 @@ def items(n: int, k: int, count: int, seed: int, repeats: int) -> dict[str, obje
     ordered = np.take_along_axis(slates, order, axis=1)
     ballots = [tuple(row) for row in ordered.tolist()]
     starts, ranks = np.arange(0, n * k + 1, k), np.tile(np.arange(1, k + 1), n)
+    one_each = eye_array(count, format="csr")  # of items without features
 
     def ours() -> object:
-        loss = PlackettLuce.of_items(ordered.ravel(), count, starts=starts, ranks=ranks)
+        loss = PlackettLuce(one_each[ordered.ravel()], starts=starts, ranks=ranks)
         return minimize_ridge(loss, ridge=2 * ALPHA, atol=1e-7 * n)
 
     runs = [timed(ours) for _ in range(repeats)]
     seconds, found = min(run[0] for run in runs), runs[-1][1]
     peer_seconds, peer = timed(lambda: choix.opt_rankings(count, ballots, alpha=ALPHA))
-    loss = PlackettLuce.of_items(ordered.ravel(), count, starts=starts, ranks=ranks)
+    loss = PlackettLuce(one_each[ordered.ravel()], starts=starts, ranks=ranks)
     values = loss.value(found.theta), loss.value(peer)
     return {
         "name": "items", "n": n, "k": k, "items": count, "ours_seconds": seconds,

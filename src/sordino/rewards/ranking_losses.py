@@ -307,33 +307,6 @@ class PlackettLuce(BallotLoss):
         object.__setattr__(self, "_terms", tuple(terms))
         object.__setattr__(self, "targets", targets)
 
-    @classmethod
-    def of_items(
-        cls,
-        items: Integer[np.ndarray, " m"],
-        count: int,
-        *,
-        starts: Integer[np.ndarray, " s"],
-        ranks: Integer[np.ndarray, " m"],
-    ) -> PlackettLuce:
-        """Return the loss of items without features: one weight for each, its worth."""
-        # The likelihood does not change when all worths do by the same amount; a ridge makes them
-        # sum to 0.
-        known = np.asarray(items)
-        if known.ndim != 1 or known.dtype.kind not in "iu":
-            raise DataError("items must be whole numbers in one dimension.")
-        wrong = (known < 0) | (known >= count)
-        if wrong.any():
-            raise DataError(f"items must be from 0 to {count - 1}: candidate {wrong.argmax()}.")
-        cuts = checked_starts(starts, len(known))
-        owner = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
-        twice = np.flatnonzero(np.diff(np.sort(owner * count + known.astype(np.int64))) == 0)
-        if len(twice):
-            raise DataError("items must be on a ballot at most once each: one is there twice.")
-        places = np.ones(len(known)), known.astype(np.int64), np.arange(len(known) + 1)
-        features = csr_array(places, shape=(len(known), count))
-        return cls(features, starts=starts, ranks=ranks)
-
     @property
     def terms(self) -> tuple[_Terms, ...]:
         """Return the stages of the ballots of each size."""

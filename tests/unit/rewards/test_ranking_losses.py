@@ -134,7 +134,7 @@ def test_sparse_features_and_items_equal_dense_ones():
     items = np.concatenate([np.random.default_rng(i).permutation(6)[:k]
                             for i, k in enumerate(np.diff(starts))])  # fmt: skip
     one_hot = PlackettLuce(np.eye(6)[items], starts=starts, ranks=ranks)
-    listed = PlackettLuce.of_items(items, 6, starts=starts, ranks=ranks)
+    listed = PlackettLuce(csr_array(np.eye(6)[items]), starts=starts, ranks=ranks)
     for one, other in ((dense, sparse), (one_hot, listed)):
         assert one.value(theta) == pytest.approx(other.value(theta), rel=1e-12)
         np.testing.assert_allclose(one.gradient(theta), other.gradient(theta), atol=1e-12)
@@ -231,13 +231,6 @@ def test_bad_input_is_refused(change, match):
     given_ = good | change
     with pytest.raises(DataError, match=match):
         PlackettLuce(given_.pop("features"), **given_)
-
-
-def test_items_that_are_unknown_or_repeated_are_refused():
-    known = {"starts": np.array([0, 3]), "ranks": np.array([1, 2, 3])}
-    for items, match in (([0, 1, 4], "from 0 to 3"), ([0, 1, 1], "at most once")):
-        with pytest.raises(DataError, match=match):
-            PlackettLuce.of_items(np.array(items), 4, **known)
 
 
 KINDS = (PairwiseComposite, FirstChoice)

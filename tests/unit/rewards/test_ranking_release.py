@@ -230,9 +230,7 @@ def test_without_privacy_it_is_the_likelihood_of_the_ballots(tmp_path):
     reward = sordino.fit_reward(
         rankings, mechanism=sordino.NonPrivate(), ledger=ledger, ridge=0.5, ball=9.0
     )
-    loss = PlackettLuce.of_items(
-        np.tile(np.arange(4), 400), 4, starts=rankings.starts, ranks=rankings.ranks
-    )
+    loss = PlackettLuce(np.tile(np.eye(4), (400, 1)), starts=rankings.starts, ranks=rankings.ranks)
     wanted = minimize_ridge(loss, ridge=0.5, atol=1e-8).theta
     np.testing.assert_allclose(reward.weights, wanted, atol=1e-5)
     bend = loss.hessian(wanted)
