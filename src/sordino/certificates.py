@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from sordino._markup import card
 from sordino._version import __version__
@@ -18,7 +18,7 @@ from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting, exports
 from sordino.privacy.books import EVERY
 from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
-from sordino.privacy.ledger import Head, Ledger
+from sordino.privacy.ledger import Head, Ledger, Paid
 from sordino.privacy.ledger_chain import Row, digest_of_json, event_of, promise_of
 
 __all__ = [
@@ -159,7 +159,7 @@ def certify(
 
 
 def certify_paid(
-    paid: _Paid, ledger: Ledger, *, kind: str, digest: str, for_study: bool = False
+    paid: Paid, ledger: Ledger, *, kind: str, digest: str, for_study: bool = False
 ) -> Certificate:
     """Return the certificate of whatever says which entries paid for it."""
     guarantee = paid_guarantee(paid, ledger)
@@ -195,20 +195,8 @@ def claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
     )
 
 
-@runtime_checkable
-class _Paid(Protocol):
-    """What says which entries paid for it, and the digest that they have for it."""
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def release_ids(self) -> tuple[str, ...]: ...
-    @property
-    def artifact(self) -> str: ...
-
-
 def certify_releases(
-    releases: Sequence[_Paid], path: Path, *, kind: str, digest: str, for_study: bool = False
+    releases: Sequence[Paid], path: Path, *, kind: str, digest: str, for_study: bool = False
 ) -> Certificate:
     """Return the certificate of the last of some releases, all of which a ledger paid for."""
     for each in releases:  # the last one speaks for all of them
@@ -217,14 +205,14 @@ def certify_releases(
     return certificate
 
 
-def ledger_of(paid: _Paid, ledger: Path | Ledger) -> Ledger:
+def ledger_of(paid: Paid, ledger: Path | Ledger) -> Ledger:
     """Return a ledger for reading, about the data set that was paid for."""
     whole = ledger if isinstance(ledger, Ledger) else Ledger.read(ledger)
     names = {row.data for row in whole.rows if row.release_id in paid.release_ids}
     return whole.about(*names) if len(names) == 1 else whole
 
 
-def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
+def paid_guarantee(reward: Paid, ledger: Ledger) -> Guarantee:
     """Return what the entries behind a reward promise together, composed anew."""
     wanted = set(reward.release_ids)
     rows = [row for row in ledger.rows if row.release_id in wanted]
@@ -261,7 +249,7 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
     )
 
 
-def _largest(board: _Paid, ledger: Ledger) -> Guarantee:
+def _largest(board: Paid, ledger: Ledger) -> Guarantee:
     """Return what updates promise together to whoever is in most of them."""
     # They are counted as the ledger counts: who took part in each update of a board is known, new
     # votes are of a data set of their own, and batches of a policy share nobody. Rows about budgets

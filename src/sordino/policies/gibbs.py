@@ -31,7 +31,7 @@ from sordino.privacy.guarantee import (
     never_less,
     promise_rows,
 )
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, Paid
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 from sordino.rewards.confidence import AnswersNeeded, BonusEffect, DisagreementSet, Ellipsoid
@@ -265,24 +265,12 @@ class WithheldPolicy(Withholding):
 
 
 @runtime_checkable
-class ReleasedReward(Protocol):
+class ReleasedReward(Paid, Protocol):
     """A reward that was paid for, so that everything computed from it is free."""
 
     @property
     def features(self) -> Features | None:
         """Return what texts are read with; None for a reward of plain feature rows."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Return what the release promises."""
-
-    @property
-    def release_ids(self) -> tuple[str, ...]:
-        """Return the ledger entries that paid."""
-
-    @property
-    def artifact(self) -> str:
-        """Return the SHA-256 of the private answers behind it."""
 
     @property
     def pairs(self) -> int | None:

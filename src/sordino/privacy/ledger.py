@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -102,8 +102,20 @@ class Charged(Generic[T]):
     artifact: str  # SHA-256 of the value, as the ledger has it
 
 
-def provenance(released: Any) -> dict[str, Any]:
-    """Return by name what anything that was released says: its promise, who paid, and a digest."""
+@runtime_checkable
+class Paid(Protocol):
+    """Anything that was released: what it promises, which entries paid, and their digest of it."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def release_ids(self) -> tuple[str, ...]: ...
+    @property
+    def artifact(self) -> str: ...
+
+
+def provenance(released: Paid) -> dict[str, Any]:
+    """Return by name what anything that was released says of that."""
     return {name: getattr(released, name) for name in ("guarantee", "release_ids", "artifact")}
 
 
