@@ -21,6 +21,7 @@ import sordino
 from sordino import _random
 from sordino.auditing import training as made
 from sordino.auditing.canaries import _detectable_in_one_run
+from sordino.auditing.statistical.distinguishing import Sure
 from sordino.auditing.training import (
     _one_run_claim,
     _one_run_findings,
@@ -361,7 +362,7 @@ def guessed(trainer, kind, n=300, seed=5):
     entropy = _random.entropy(seed)
     chosen = KINDS[kind](trainer, n, entropy=entropy)
     with quiet():
-        return _one_run_findings(trainer, chosen, confidence=0.95, level=1e-3, entropy=entropy)
+        return _one_run_findings(trainer, chosen, Sure(0.95, 1e-3), entropy)
 
 
 @pytest.mark.deep

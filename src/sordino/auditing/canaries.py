@@ -21,7 +21,7 @@ from scipy.stats import binom, binomtest
 from sordino import _validate
 from sordino.auditing.findings import POWER, Audit, Finding, Measurement
 from sordino.auditing.statistical.bounds import Counts, one_run_cut, one_run_epsilon, split_sizes
-from sordino.auditing.statistical.distinguishing import Question
+from sordino.auditing.statistical.distinguishing import Question, Sure
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.training import TokenPair, log_ratio_gaps, reward_margins
 from sordino.language.models.checkpoints import (
@@ -70,9 +70,7 @@ def judged_guesses(
     scores: Float[np.ndarray, " m"],
     coins: Bool[np.ndarray, " m"],
     claim: tuple[float, float],
-    *,
-    confidence: float,
-    needed: float,
+    sure: Sure,
 ) -> tuple[Finding, Measurement]:
     """Return what guesses of fair coins, by one score each, show of a claim about each coin."""
     claimed, delta = claim
@@ -89,14 +87,14 @@ def judged_guesses(
         metric="epsilon",
         claimed=claimed,
         cut=one_run_cut,
-        bound=lambda counts, sure: one_run_epsilon(
-            counted, *guessed(counts), delta=delta, confidence=sure
+        bound=lambda counts, confidence: one_run_epsilon(
+            counted, *guessed(counts), delta=delta, confidence=confidence
         ),
-        detectable=lambda cut, _, sure: _detectable_in_one_run(
-            claimed, counted, guessed(cut.counts)[0], delta=delta, confidence=sure
+        detectable=lambda cut, _, confidence: _detectable_in_one_run(
+            claimed, counted, guessed(cut.counts)[0], delta=delta, confidence=confidence
         ),
     )
-    answer = question.answer(one, other, confidence=confidence, needed=needed)
+    answer = question.answer(one, other, sure)
     guesses, correct = guessed(answer.cut.counts)
     power = answer.shown.power or math.inf
     limits = f" An epsilon of {never_less(power, 4)} or more would have been detected."
@@ -114,7 +112,7 @@ def judged_guesses(
             "correct": correct,
             "delta": delta,
             "lower_at_verdict": answer.needed,
-            "verdict_confidence": needed,
+            "verdict_confidence": sure.verdict,
         },
     )
     return finding, answer.shown
@@ -143,30 +141,24 @@ def audit_model(
     # policy finds the preferred answer than the rejected one, less what its reference makes of it.
     # Source: Feng et al. 2024 (arXiv 2407.06443), the log-ratio of a pair; Steinke, Nasr &
     # Jagielski 2023, Theorem 5.2, for the bound; docs/auditing.md, "Weights".
-    _validate.failure_probability("confidence", confidence, zero=False)
-    _validate.failure_probability("level", level, zero=False)
+    sure = Sure.of(confidence, level)
     folder = checkpoint_folder(folder)
     claim = _claim(folder, flipped=held_out is None, epsilon=epsilon, delta=delta)
     kept = [("canaries", canaries), *([] if held_out is None else [("held_out", held_out)])]
     coins = _coins(kept, level)
     scores = _scores(folder, kept)
     checks, lacks = [Finding.skipped(_CONTROL)], []
-    needed = 1 - level
     if reference is not None:
         place = checkpoint_folder(reference)
         known = _scores(place, kept)
-        found, _ = judged_guesses(
-            _CONTROL, known, coins, (0.0, 0.0), confidence=confidence, needed=needed
-        )
+        found, _ = judged_guesses(_CONTROL, known, coins, (0.0, 0.0), sure)
         told = found.outcome == "refutes"
         checks = [Finding.judged(_CONTROL, odd=told)]
         lacks = [checks[0].summary] if told else []
         scores = scores - known if _is_reward(folder) == _is_reward(place) else scores
     changes = 1 if held_out is not None or claim.neighbors == REPLACE_ONE else 2
     size = group_approximate(claim.epsilon, claim.delta, changes)
-    found, shown = judged_guesses(
-        "preference-ratio", scores, coins, size, confidence=confidence, needed=needed
-    )
+    found, shown = judged_guesses("preference-ratio", scores, coins, size, sure)
     if lacks and found.outcome == "refutes":
         found = replace(found, outcome="warning")
     return Audit(

@@ -25,7 +25,7 @@ from sordino._random import Entropy
 from sordino._validate import integer
 from sordino.auditing.canaries import judged_guesses, refuse_few
 from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Outcome
-from sordino.auditing.statistical.distinguishing import mu_question
+from sordino.auditing.statistical.distinguishing import Sure, mu_question
 from sordino.errors import UsageError
 from sordino.language.dp_sgd.clipping import ClippedSum, differences, without_dropout
 from sordino.language.dp_sgd.privacy import sampling_threshold
@@ -244,12 +244,7 @@ def _one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float,
 
 
 def _one_run_findings(
-    trainer: CentralTraining,
-    canaries: Sequence[Canary],
-    *,
-    confidence: float,
-    level: float,
-    entropy: Entropy,
+    trainer: CentralTraining, canaries: Sequence[Canary], sure: Sure, entropy: Entropy
 ) -> tuple[tuple[Finding, ...], tuple[Measurement, ...]]:
     """Return what two attackers guess of a run; the run is trained, and paid for, here."""
     # What the run promises covers everything that is looked at: canaries are made up, and the rest
@@ -260,14 +255,9 @@ def _one_run_findings(
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
     claim = _one_run_claim(trainer._run.promise, canaries)
-    needed = 1 - level / 2  # two attackers share the level
-    found, shown = zip(
-        *(
-            judged_guesses(name, each, coins, claim, confidence=confidence, needed=needed)
-            for name, each in scores.items()
-        ),
-        strict=True,
-    )
+    sure = sure.shared(2)  # by two attackers
+    each = (judged_guesses(name, one, coins, claim, sure) for name, one in scores.items())
+    found, shown = zip(*each, strict=True)
     return found, shown
 
 
@@ -454,8 +444,7 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     # Source: Nasr et al. (2023), §4 (a canary of the auditor's own); docs/auditing.md, "Training".
     trials = _validate.integer("trials", trials, at_least=_LEAST_TRIALS)
     _validate.integer("partners", partners, at_least=2, at_most=_MOST_PARTNERS)
-    _validate.failure_probability("confidence", confidence, zero=False)
-    _validate.failure_probability("level", level, zero=False)
+    sure = Sure.of(confidence, level).shared(4)  # by canary, noise, sampler and one run
     entropy = _random.entropy(simulate_seed)
     if canaries and not trainer._replicas:
         raise UsageError(
@@ -469,20 +458,11 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
             "Several processes are audited with the same made-up units in each: give "
             "simulate_seed, and leave canaries out. Nothing was audited. Or audit in one process."
         )
-    share = level / 4  # tests that share the level: canary, noise, sampler, one run
     canary = _worst_canary(trainer, entropy)
     others = [one.one for one in person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)]
     # first, as of several processes one alone draws noise, and all draw the same tokens here
     beside = _partners_finding(trainer, partners, entropy)
-    played, shown = _canary_finding(
-        trainer,
-        canary,
-        others,
-        trials=trials,
-        confidence=confidence,
-        needed=1 - share,
-        entropy=entropy,
-    )
+    played, shown = _canary_finding(trainer, canary, others, trials, sure, entropy)
     # whoever has a slot takes part for certain
     probability = getattr(trainer._privacy, "sampling_probability", 1.0)
     claim = trainer._run.promise
@@ -490,15 +470,12 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     def own_sampler(units: Sequence[int], entropy: Entropy) -> Sequence[int]:
         return _stand_in(trainer, units=units)._drawn(entropy)
 
-    found, measured = [played, beside, _noise_finding(trainer, share, entropy)], [shown]
-    found.append(
-        _sampling_finding(sampler or own_sampler, probability, level=share, entropy=entropy)
-    )
+    found, measured = [played, beside, _noise_finding(trainer, sure.level, entropy)], [shown]
+    drawn = sampler or own_sampler
+    found.append(_sampling_finding(drawn, probability, level=sure.level, entropy=entropy))
     found.append(_gradients_finding(trainer, [canary.unit, *others]))
     if canaries:
-        guessed, losses = _one_run_findings(
-            trainer, canaries, confidence=confidence, level=share, entropy=entropy
-        )
+        guessed, losses = _one_run_findings(trainer, canaries, sure, entropy)
         found += guessed
         measured += losses
     if records is not None:
@@ -547,10 +524,8 @@ def _canary_finding(
     trainer: CentralTraining,
     canary: _WorstCanary,
     others: Sequence[Unit],
-    *,
     trials: int,
-    confidence: float,
-    needed: float,
+    sure: Sure,
     entropy: Entropy,
 ) -> tuple[Finding, Measurement]:
     """Return the verdict on one step with the worst canary or without it, and its bound on mu."""
@@ -566,7 +541,7 @@ def _canary_finding(
     moved = length / trainer._privacy.clip
     seen = float(np.linalg.norm(direction[kept])) / length
     question = mu_question(_CLAIMED_MU, attack="worst-canary")
-    answer = question.answer(one, other, confidence=confidence, needed=needed)
+    answer = question.answer(one, other, sure)
     outcome: Outcome = "refutes" if moved > 1 + _ROUNDING else answer.outcome
     told = f"It moves the sum of a step by {moved:.4g} C, and C is permitted; {answer.said}."
     if outcome != "refutes":
@@ -585,7 +560,7 @@ def _canary_finding(
             "reaches": canary.reaches,
             "row_by_row": canary.row_by_row,
             "lower_at_verdict": answer.needed,
-            "verdict_confidence": needed,
+            "verdict_confidence": sure.verdict,
             "event": answer.cut.to_dict(),
         },
     )

@@ -460,6 +460,29 @@ _ATTACK: Final = "distinguishing-game"
 _LEAST_TRIALS = 100
 
 
+class Sure(NamedTuple):
+    """How surely bounds hold: those that are reported, and those that decide a verdict."""
+
+    confidence: float  # of the bounds that are reported
+    level: float  # chance of a verdict against a claim that is true
+
+    @classmethod
+    def of(cls, confidence: float, level: float) -> Sure:
+        """Return both; refuse what is no chance."""
+        _validate.failure_probability("confidence", confidence, zero=False)
+        _validate.failure_probability("level", level, zero=False)
+        return cls(confidence, level)
+
+    def shared(self, tests: int) -> Sure:
+        """Return it for each of several tests that may refute."""
+        return self._replace(level=self.level / tests)
+
+    @property
+    def verdict(self) -> float:
+        """Return the confidence of the bounds that decide."""
+        return 1 - self.level
+
+
 class _Answer(NamedTuple):
     """What a game showed in one metric: at the confidence reported, and at the verdict's."""
 
@@ -499,16 +522,14 @@ class Question:
     detectable: Callable[[Cut, int, float], float]
     attack: str = _ATTACK
 
-    def answer(
-        self, one: np.ndarray, other: np.ndarray, *, confidence: float, needed: float
-    ) -> _Answer:
+    def answer(self, one: np.ndarray, other: np.ndarray, sure: Sure) -> _Answer:
         """Return what the scores show in this metric."""
-        cut = self.cut(one, other)
+        cut, needed = self.cut(one, other), sure.verdict
         shown = Measurement(
             metric=self.metric,
             claimed=self.claimed,
-            lower=self.bound(cut.counts, confidence),
-            confidence=confidence,
+            lower=self.bound(cut.counts, sure.confidence),
+            confidence=sure.confidence,
             power=self.detectable(cut, len(one), needed),
             attack=self.attack,
         )
@@ -608,8 +629,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     # Source: Jagielski, Ullman & Oprea 2020 (the game); docs/auditing.md.
     trials = _validate.integer("trials", trials, at_least=_LEAST_TRIALS)
     processes = _validate.integer("processes", processes, at_least=1)
-    _validate.failure_probability("confidence", confidence, zero=False)
-    _validate.failure_probability("level", level, zero=False)
+    sure = Sure.of(confidence, level)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
     with _explained_calls(mechanism, "guarantee"):
@@ -654,11 +674,8 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         with _explained_calls(mechanism, "event"):
             event = mechanism.event
         questions, scores = _questions(event, claim), _play(game)
-        needed = 1 - level / len(questions)  # every question may refute
-        answers = [
-            question.answer(scores.one, scores.other, confidence=confidence, needed=needed)
-            for question in questions
-        ]
+        sure = sure.shared(len(questions))  # every question may refute
+        answers = [one.answer(scores.one, scores.other, sure) for one in questions]
         found = _judged(answers, game, scores)
     return Audit(
         kind="mechanism",
