@@ -350,9 +350,23 @@ class LabelCurvature:
         n, d = rows.shape
         lengths = [np.linalg.norm(block, axis=1) for _, block in dense_parts(rows, BLOCK)]
         gram = _BoundedGram.of(rows, _least_slope(ball * np.concatenate([np.zeros(0), *lengths])))
-        factor, least = _lower_factor(gram, ridge)
+        # Factoring A and solving with the factor of A are exact for matrices that are off by at
+        # most (4d + 16)·2^-52·trace A together. The spectrum is at least `least`, which is 0 or
+        # less where A may be singular.
+        share = (4 * d + 16) * ROUNDING
+        error = gram.error + share * gram.trace
+        below = error + share * d * ridge
+        times, shift = 1.0, ridge - below
+        least = 0.49 * ridge  # errors are at most a quarter of the ridge, and counted twice
+        if ridge < 4 * error:
+            lowest = linalg.eigvalsh(gram.matrix, subset_by_index=[0, 0], check_finite=False)[0]
+            least = float(lowest) + ridge - 4 * below
+            if ridge and least < 0.49 * ridge:  # G ≥ t(G̃ − e) for t within 0 and 1: G ≥ 0
+                times, shift, least = ridge / (4 * error), ridge * (0.75 - share * d), 0.49 * ridge
         if not n or not least > 0:
             return cls(ball, math.inf if n else 0.0, np.zeros((d, d)), 0.0, 0.0)
+        shifted = gram.matrix * times + shift * np.eye(d)
+        factor = np.asarray(linalg.cholesky(shifted, lower=True, check_finite=False))
         blocks = (_solved(factor, block) for _, block in dense_parts(rows, 8 * BLOCK))
         leverage = max(float(np.linalg.norm(one, axis=1).max()) for one in blocks) * UP
         wrong = (d + 4) * ROUNDING * float(np.linalg.norm(factor)) / math.sqrt(least)
@@ -378,30 +392,6 @@ class LabelCurvature:
         wrong += self._shift * np.linalg.norm(moved, axis=1).max()
         spread = (farthest_rows(inside) + 2 * float(wrong)) * scale
         return (min(self.leverage * spread, plain) + slack) * UP
-
-
-def _lower_factor(gram: _BoundedGram, ridge: float) -> tuple[Float[np.ndarray, "d d"], float]:
-    """Return a triangular L with L Lᵀ below the exact matrix, and a lower bound on its spectrum."""
-    # Factoring A and solving with the factor of A are exact for matrices that are off by at most
-    # (4d + 16)·2^-52·trace A together. The bound is 0 or less where A may be singular.
-    d = len(gram.matrix)
-    share = (4 * d + 16) * ROUNDING
-    error = gram.error + share * gram.trace
-    below = error + share * d * ridge
-    least = 0.49 * ridge  # errors are at most a quarter of the ridge, and counted twice
-    if ridge < 4 * error:
-        lowest = linalg.eigvalsh(gram.matrix, subset_by_index=[0, 0], check_finite=False)[0]
-        least = float(lowest) + ridge - 4 * below
-        if ridge and least < 0.49 * ridge:  # G ≥ t(G̃ − e) for every t within 0 and 1, because G ≥ 0
-            times = ridge / (4 * error)
-            return _factor(gram.matrix * times, ridge * (0.75 - share * d)), 0.49 * ridge
-    return (_factor(gram.matrix, ridge - below), least) if least > 0 else (0 * gram.matrix, 0.0)
-
-
-def _factor(matrix: np.ndarray, shift: float) -> np.ndarray:
-    """Return the triangular factor of a matrix plus a multiple of the identity."""
-    shifted = matrix + shift * np.eye(len(matrix))
-    return np.asarray(linalg.cholesky(shifted, lower=True, check_finite=False))
 
 
 def _solved(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "b d"]:
