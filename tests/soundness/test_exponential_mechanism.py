@@ -365,10 +365,15 @@ def test_half_the_temperature_is_caught(monkeypatch):
     assert not all_follow_their_formula()
 
 
+def weight(depth):
+    """2^160·exp(depth), rounded down."""
+    return int(gibbs.DIGITS.multiply(2**160, gibbs.DIGITS.exp(depth)))
+
+
 def test_cutting_rare_actions_off_instead_of_flooring_is_caught(monkeypatch):
     def cut_off(levels):
         top = max(levels)
-        return [gibbs._weight(v - top) if v - top > -30 else 0 for v in levels]
+        return [weight(v - top) if v - top > -30 else 0 for v in levels]
 
     monkeypatch.setattr(gibbs, "_weights", cut_off)
     assert not all_keep_their_promise()
@@ -389,7 +394,7 @@ def test_a_floor_relative_to_a_constant_is_caught(monkeypatch):
 
     def floored(levels):
         top = max(levels)
-        return [gibbs._weight(max(v, Decimal(-30)) - max(top, -30)) for v in levels]
+        return [weight(max(v, Decimal(-30)) - max(top, -30)) for v in levels]
 
     monkeypatch.setattr(gibbs, "_weights", floored)
     assert not all_follow_their_formula()

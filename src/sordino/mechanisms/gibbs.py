@@ -493,16 +493,9 @@ def _weights(levels: list[Decimal]) -> list[int]:
     # Add c to f', which leaves its policy as it is: then f' ≤ f ≤ f' + b. The map f ↦ max(f, max f
     # − 30) never falls when f rises, and moves by b when all of f moves by b. So the floored
     # log-weights obey the same two inequalities.
-    top = max(levels)
-    return [
-        _weight(max(DIGITS.subtract(level, top), Decimal(-_FLOOR))) if level.is_finite() else 0
-        for level in levels
-    ]
-
-
-def _weight(depth: Decimal) -> int:
-    """Return 2^160·exp(depth), rounded down."""
-    return int(DIGITS.multiply(_SCALE, DIGITS.exp(depth)))
+    top, floor = max(levels), Decimal(-_FLOOR)
+    depths = [max(DIGITS.subtract(v, top), floor) if v.is_finite() else v for v in levels]
+    return [int(DIGITS.multiply(_SCALE, DIGITS.exp(depth))) for depth in depths]  # rounded down
 
 
 def _drawn_plainly(
