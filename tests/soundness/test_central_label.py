@@ -272,14 +272,10 @@ def test_a_sum_is_released_under_its_own_promise_only(tmp_path):
     ledger, pairs = account(tmp_path, unit="person"), pairs_of(labels_of(), persons=True)
     judged = Judged.of("fit", pairs, OF_PERSONS, ledger)
     source = SystemEntropy()
-    promise = judged.promise(OF_PERSONS, ledger, source)
     vectors = judged.vectors(None)
     given = {"details": {}, "ledger": ledger, "entropy": source}
     with pytest.raises(sordino.UsageError, match="checked for records_per_person=2"):
-        release_sum(judged, MECHANISM, vectors, promise=promise, **given)
-    other = dataclasses.replace(promise, epsilon=promise.epsilon / 2)
-    with pytest.raises(sordino.PrivacyError, match="not that of the release"):
-        release_sum(judged, OF_PERSONS, vectors, promise=other, **given)
+        release_sum(judged, MECHANISM, vectors, **given)
     assert durable_kinds(ledger.path) == ["open"]
 
 
@@ -288,11 +284,9 @@ def test_what_is_released_cannot_draw_again_and_shows_no_answer(tmp_path):
     ledger, pairs = account(tmp_path), pairs_of(labels_of())
     source = SystemEntropy()
     judged = Judged.of("fit", pairs, MECHANISM, ledger)
-    promise = judged.promise(MECHANISM, ledger, source)
     known, released = release_sum(
-        judged, MECHANISM, judged.vectors(None), promise=promise, details={}, ledger=ledger,
-        entropy=source,
-    )  # fmt: skip
+        judged, MECHANISM, judged.vectors(None), details={}, ledger=ledger, entropy=source
+    )
     values = [*vars(released).values(), *vars(known).values()]
     assert not any(callable(value) for value in values)
     private = sordino.privatize(

@@ -79,14 +79,13 @@ def release_labels(
         raise UsageError("A reward counts no ties: leave ties out. Nothing was released.")
     refuse_own_rows(held_out)
     entropy = _random.entropy(simulate_seed)
-    promise = judged.promise(mechanism, ledger, entropy)
+    judged.promise(mechanism, ledger, entropy)  # refused before the work on texts
     judged = judged.part("fitted") if held_out else judged
     vectors = judged.vectors(features)
     known, released = release_sum(
         judged,
         mechanism,
         vectors,
-        promise=promise,
         details=UNREAD if held_out else {},
         ledger=ledger,
         entropy=entropy,
@@ -331,7 +330,6 @@ def release_sum(
     mechanism: LabelMechanism,
     vectors: Rows,
     *,
-    promise: Guarantee,
     details: Mapping[str, str],
     ledger: Ledger,
     entropy: Entropy,
@@ -347,8 +345,7 @@ def release_sum(
             f"These judgments were checked for records_per_person={judged.most!r}, and the "
             f"mechanism has {mechanism.records_per_person!r}. Nothing was released."
         )
-    if promise != judged.promise(mechanism, ledger, entropy):
-        raise PrivacyError("This promise is not that of the release. Nothing was released.")
+    promise = judged.promise(mechanism, ledger, entropy)
     known, draw = judged.prepare(mechanism, vectors, entropy)
     most = mechanism.records_per_person
     said = {**({} if most is None else {"cap": most}), **details} or None

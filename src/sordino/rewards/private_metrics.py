@@ -179,7 +179,7 @@ def measure_labels(
     entropy = _random.entropy(simulate_seed)
     judged = judged.part("held-out")
     _refuse_unfit(reward, mechanism.event, ledger, method=mechanism.name)
-    promise = judged.promise(mechanism, ledger, entropy)
+    judged.promise(mechanism, ledger, entropy)  # refused before the work on texts
     margins = _margins(reward, judged)
     sums = _MarginSums.of_all(margins, temperature)
     if sums.sizes[2] == 0:
@@ -191,7 +191,6 @@ def measure_labels(
         judged,
         mechanism,
         margins.turned(partial(_columns, temperature, sums.sizes), len(sums.sizes)),
-        promise=promise,
         details=MEASURED,
         ledger=ledger,
         entropy=entropy,
@@ -199,7 +198,7 @@ def measure_labels(
     return PrivateMetrics(
         **_estimates(released.value, known, margins, sums, temperature),
         event=mechanism.event,
-        guarantee=promise,
+        guarantee=released.guarantee,
         release_id=released.release_ids[0],
         artifact=released.artifact,
         judged=reward.artifact,

@@ -122,14 +122,13 @@ def release_votes(
             f"The mechanism counts ties={mechanism.ties!r} numbers of ties and the items have "
             f"{items.counters}. Nothing was released. Give both the same."
         )
-    promise = judged.promise(mechanism, ledger, entropy)
+    judged.promise(mechanism, ledger, entropy)  # refused before the work on many votes
     # Of files it is counted in one pass who met whom, and who won how often: the noised sum, and
     # how far a vote moves it, follow from that table.
     table = _Met.of_files(battles, items) if isinstance(battles, ChunkSurvey) else None
     vectors = judged.vectors(items) if table is None else table.weighed
-    terms: dict[str, Any] = {"promise": promise, "details": {}, "noted": True}
     known, released = release_sum(
-        judged, mechanism, vectors, ledger=ledger, entropy=entropy, **terms
+        judged, mechanism, vectors, details={}, ledger=ledger, entropy=entropy, noted=True
     )
     d = items.dimension - items.counters
     met = table or _Met.of(known.counted(vectors), items)
