@@ -125,6 +125,16 @@ class Questions(ABC):
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def linked(self) -> bool:
+        """Return whether it is known who answered."""
+        return self.persons is not None
+
+    @property
+    def repeats(self) -> bool:
+        """Return whether a question occurs twice, and nothing says who answered."""
+        return not self.linked and len(set(self.keys)) < len(self)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={len(self)})"  # never data
 

@@ -51,8 +51,7 @@ def _surveyed(
     }
     if pairs.persons is None:
         randomization.refuse_unknown_people()
-        repeats = len(set(pairs.keys)) < len(pairs)
-        yield Survey(n=len(pairs), repeats=repeats, **said), None
+        yield Survey(n=len(pairs), repeats=pairs.repeats, **said), None
         return
     with randomization.open_memo(1, dry_run=dry_run) as memo:
         keys = short_keys(pairs.persons, pairs.keys)
@@ -294,7 +293,7 @@ def terms_of_choices(
     caveats = {
         "randomized-at-ingestion": True,
         "person-group": rankings.persons is not None and not person,
-        "repeats-not-linked": rankings.persons is None and len(set(rankings.keys)) < len(rankings),
+        "repeats-not-linked": rankings.repeats,
         "named-offered": rankings.named,
         "simulated": entropy.randomness == "simulated",
     }

@@ -132,9 +132,6 @@ class Judged:
 
     source: Pairs | ChunkSurvey
     rows: Int64[np.ndarray, " k"] | None  # which may count, in order of preference; None of files
-    n: int  # how many there are
-    linked: bool  # whether it is known who answered
-    repeats: bool  # whether a question occurs twice, and nothing says who answered
     most: int | None  # how many rows of one person count, by the mechanism they were checked for
     ages: Int64[np.ndarray, " n"] | None = None  # how many updates ago each row was new
 
@@ -168,18 +165,13 @@ class Judged:
                     f"mechanism has records_per_person={most!r}. Nothing was released. Survey them "
                     "for the same."
                 )
-            linked, repeats = source.linked, source.repeats
             if ages is not None:
                 raise UsageError("Votes of several updates are read in memory. Nothing was done.")
-            return cls(
-                source=source, rows=None, n=source.n, linked=linked, repeats=repeats, most=most
-            )
+            return cls(source=source, rows=None, most=most)
         source.refuse_other_order()
         if most is not None and source.persons is None:
             refuse_unlinked(f"a limit of {most} records of one person")
-        rows = countable_rows(source)
-        links, n = _links(source), len(source)
-        return cls(source=source, rows=rows, n=n, most=most, ages=ages, **links)
+        return cls(source=source, rows=countable_rows(source), most=most, ages=ages)
 
     @property
     def parts(self) -> int:
@@ -229,7 +221,7 @@ class Judged:
         source = self.source
         if self.ages is None or self.rows is None or not isinstance(source, Pairs):
             return [(mechanism.event, self.questions(promise), self.people)]
-        rows = np.flatnonzero(counted_rows(self.n, self.holders, self.rows, self.most))
+        rows = np.flatnonzero(counted_rows(len(source), self.holders, self.rows, self.most))
         ages = self.ages[rows]
         oldest, weights = int(ages.max()), coefficients(int(ages.max()) + 1)
         came = defaultdict[bytes, list[int]](list)  # how old votes are, by person
@@ -270,8 +262,10 @@ class Judged:
 
     def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
-        terms = {"linked": self.linked, "repeats": self.repeats}
-        promise = promise_of(mechanism, ledger, entropy, n=self.n, **terms)
+        source = self.source
+        n = source.n if isinstance(source, ChunkSurvey) else len(source)
+        terms = {"linked": source.linked, "repeats": source.repeats}
+        promise = promise_of(mechanism, ledger, entropy, n=n, **terms)
         for event, asked, people in self.shares(mechanism, promise):
             ledger.check(event, promise=promise, questions=asked, people=people)
         return promise
@@ -364,15 +358,10 @@ def label_promise(
     pairs: Pairs | Rankings, mechanism: SumMechanism, ledger: Ledger, entropy: Entropy
 ) -> Guarantee:
     """Return what a release promises under the terms of a ledger, with every caveat."""
-    promise = promise_of(mechanism, ledger, entropy, n=len(pairs), **_links(pairs))
+    terms = {"linked": pairs.linked, "repeats": pairs.repeats}
+    promise = promise_of(mechanism, ledger, entropy, n=len(pairs), **terms)
     named = isinstance(pairs, Rankings) and pairs.named
     return promise.with_caveats("named-offered") if named else promise
-
-
-def _links(pairs: Pairs | Rankings) -> dict[str, bool]:
-    """Return whether it is known who answered, and else whether a question occurs twice."""
-    linked = pairs.persons is not None
-    return {"linked": linked, "repeats": not linked and len(set(pairs.keys)) < len(pairs)}
 
 
 def promise_of(

@@ -115,9 +115,7 @@ def withheld_caveats(pairs: Pairs, unit: Unit, features: Features | None = None)
         "real-arithmetic": True,
         # of records always: whether they name persons is as private as all else of them
         "person-group": unit == "record" or pairs.persons is not None,
-        "repeats-not-linked": unit == "label"
-        and pairs.persons is None
-        and len(set(pairs.keys)) < len(pairs),
+        "repeats-not-linked": unit == "label" and pairs.repeats,
     }
     read = caveats_of_features(features) if unit == "record" else ()
     return (*(name for name, applies in caveats.items() if applies), *read)
