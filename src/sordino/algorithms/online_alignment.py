@@ -39,7 +39,6 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic, answer_probability, debias
-from sordino.rewards.release_checks import drawn_from
 from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
@@ -513,7 +512,7 @@ def promise_of_rounds(run: Play, ledger: Ledger) -> Guarantee:
     )
     caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
     named = promise.with_caveats(*caveats, *(ledger.accepted or ()))
-    return drawn_from(named, _random.entropy(run.coin_seed))
+    return named.drawn(_random.entropy(run.coin_seed).randomness)
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:

@@ -37,7 +37,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
-from sordino.rewards.release_checks import drawn_from, weighed
+from sordino.rewards.release_checks import weighed
 
 from .user_slots import Batch, RecordedUsers, RunUsers, Slots, UserSlots, interact
 
@@ -697,7 +697,7 @@ class _Loop:
         """Go on from the checkpoint, or start; return what came out."""
         # what one batch promises to each of its persons
         promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger.accepted)
-        promise = drawn_from(promise, self.users.entropy)
+        promise = promise.drawn(self.users.entropy.randomness)
         state = self._state(settings, promise)
         d, step = state.settings["dimension"], state.settings["step"]
         reference, policies = state.reference, state.policies

@@ -235,9 +235,15 @@ class Guarantee:
         accepted = "Next to nobody is protected, which was accepted."
         return accepted if WEAK_PROMISE in self.caveats else ""
 
-    def with_caveats(self, *names: str) -> Guarantee:
-        """Return the same promise with more caveats."""
-        return replace(self, caveats=(*self.caveats, *names))
+    def with_caveats(self, *names: str, when: Mapping[str, bool] | None = None) -> Guarantee:
+        """Return the same promise with more caveats; of those with a condition if it holds."""
+        applying = (name for name, applies in (when or {}).items() if applies)
+        return replace(self, caveats=(*self.caveats, *applying, *names))
+
+    def drawn(self, randomness: Randomness) -> Guarantee:
+        """Return the same promise, which says where its coins came from."""
+        named = self.with_caveats(when={"simulated": randomness == "simulated"})
+        return replace(named, randomness=randomness)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the promise as JSON holds it, caveats apart."""

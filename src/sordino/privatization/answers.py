@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -295,12 +295,10 @@ def terms_of_choices(
         "person-group": rankings.persons is not None and not person,
         "repeats-not-linked": rankings.repeats,
         "named-offered": rankings.named,
-        "simulated": entropy.randomness == "simulated",
     }
-    applying = (name for name, applies in caveats.items() if applies)
-    named = promise.with_caveats(*applying, *(ledger.accepted or ()))
+    named = promise.with_caveats(*(ledger.accepted or ()), when=caveats)
     return {
-        "promise": replace(named, randomness=entropy.randomness),
+        "promise": named.drawn(entropy.randomness),
         "count": count,
         "questions": None if person else rankings.questions,
         "people": rankings.people(),

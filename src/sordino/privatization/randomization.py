@@ -232,15 +232,9 @@ class Randomization:
             "randomized-at-ingestion": not self.on_device,
             "person-total": survey.linked and not person,
             "repeats-not-linked": survey.repeats,
-            "simulated": self.entropy.randomness == "simulated",
         }
-        return replace(
-            promise.with_caveats(
-                *(name for name, applies in caveats.items() if applies),
-                *(self.ledger.accepted or ()),
-            ),
-            randomness=self.entropy.randomness,
-        )
+        named = promise.with_caveats(*(self.ledger.accepted or ()), when=caveats)
+        return named.drawn(self.entropy.randomness)
 
     def covering(
         self, promise: Guarantee, release_ids: Collection[str], *, fresh: int = 0

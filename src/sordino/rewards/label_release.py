@@ -43,7 +43,7 @@ from sordino.privacy.persons import KEY_BYTES, People
 from sordino.privatization.randomization import refuse_unlinked
 
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
-from .release_checks import UNREAD, drawn_from, held_out_rows, refuse_own_rows, weighed
+from .release_checks import UNREAD, held_out_rows, refuse_own_rows, weighed
 
 _UP: Final = 1 + 2.0**-30  # so that rounding makes no event smaller
 _EXACT: Final = 2.0**-31  # of a count that is rounded up
@@ -361,7 +361,7 @@ def label_promise(
     terms = {"linked": pairs.linked, "repeats": pairs.repeats}
     promise = promise_of(mechanism, ledger, entropy, n=len(pairs), **terms)
     named = isinstance(pairs, Rankings) and pairs.named
-    return promise.with_caveats("named-offered") if named else promise
+    return promise.with_caveats(when={"named-offered": named})
 
 
 def promise_of(
@@ -381,8 +381,7 @@ def promise_of(
     )
     promise = weighed(promise, n, ledger.accepted)
     caveats = {"person-group": promise.unit == "label" and linked, "repeats-not-linked": repeats}
-    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
-    return drawn_from(named, entropy)
+    return promise.with_caveats(when=caveats).drawn(entropy.randomness)
 
 
 def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -89,12 +88,6 @@ def refuse_own_rows(held_out: object) -> None:
         )
 
 
-def drawn_from(promise: Guarantee, entropy: _random.Entropy) -> Guarantee:
-    """Return a promise that says where its coins came from."""
-    named = promise.with_caveats("simulated") if entropy.randomness == "simulated" else promise
-    return replace(named, randomness=entropy.randomness)
-
-
 def record_promise(
     mechanism: ObjectivePerturbation | GaussianMechanism | RankingObjectivePerturbation,
     ledger: Ledger,
@@ -122,7 +115,7 @@ def record_promise(
     )
     # always a group, for whether records name persons is as private as all else of them
     named = promise.with_caveats("person-group", *caveats_of_features(features))
-    return drawn_from(named, entropy)
+    return named.drawn(entropy.randomness)
 
 
 def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:

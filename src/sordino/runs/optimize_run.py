@@ -39,7 +39,7 @@ from sordino.privacy.guarantee import DECLARED_DISJOINT, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.release_checks import drawn_from, weighed
+from sordino.rewards.release_checks import weighed
 
 from .align_run import certified_files
 from .progress import Bar
@@ -227,7 +227,7 @@ class _OptimizeRun(FolderRun):
         """Return what one batch spends, which is what all of them do; nothing is touched."""
         settings, slots = self.settings, self.slots
         promise = weighed(self.update.guarantee(settings.relation), None, ledger.accepted)
-        promise = drawn_from(promise, _random.entropy(settings.simulate_seed))
+        promise = promise.drawn(_random.entropy(settings.simulate_seed).randomness)
         if not settings.is_begun:  # else the run itself looks which batch comes next
             ledger.check(self.update.event, promise=promise, scope=f"{slots.batches} batches")
         if slots.batches > 1:
