@@ -44,7 +44,12 @@ class Chooser:
         del study
 
     def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
-        """Return so many that a person was not asked, in random order; note them as asked."""
+        """Return so many that a person was not asked, in random order; note them as asked.
+
+        Guarantee:
+            None is needed: what is drawn is who is asked what, by counts that no answer changes.
+            Shown by tests/unit/collection/test_arena.py.
+        """
         asked = _counts(connection, known)
         words = _random.entropy(None).words(len(asked))
         fewest = np.lexsort((words, np.array(list(asked.values()))))[:count]

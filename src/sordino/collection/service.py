@@ -665,20 +665,12 @@ def serve(app: Starlette, *, listening: socket.socket) -> None:
         timeout_graceful_shutdown=_GRACE,
         lifespan="on",
     )
-    with _stopping_in_order():
-        uvicorn.Server(config).run(sockets=[listening])
-
-
-@contextlib.contextmanager
-def _stopping_in_order() -> Iterator[None]:
-    """Let a signal that the server has obeyed end here: being told to stop is no failure."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # The server stopped in order, and raises the signal once more afterwards: nothing is left.
-    before = {number: signal.signal(number, lambda *_: None) for number in _STOPS}
+    # The server stops in order, and raises the signal once more afterwards: to be told to stop is
+    # no failure, and nothing is left.
+    stops = _STOPS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, lambda *_: None) for number in stops}
     try:
-        yield
+        uvicorn.Server(config).run(sockets=[listening])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

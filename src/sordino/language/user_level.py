@@ -425,26 +425,20 @@ class CentralPolicyTrainer(CentralTraining):
     not remember those it saw before.
 
     Args:
-        model: The folder of a causal language model, or such a model, in 32-bit floats.
-        args: Settings; defaults if left out.
+        model: The folder of a causal language model, or such a model, in 32-bit floats. What is
+            not named here is as for :class:`~sordino.language.CentralRewardTrainer`.
         reward_funcs: One function or several, which are summed: of ``prompts``, ``completions``,
             ``persons`` and others by name, to one finite number for each completion, as trl takes
             them. They are called once for every person, with both answers of that person.
         train_dataset: Rows with ``person``, a public id, and ``prompt``: a text, chat messages, or
             None for an empty slot. The order of ids decides who has which slot; only the first
             row of a person counts.
-        privacy: What is promised, and what it takes.
-        ledger: Its budget must be for persons under the same relation.
-        processing_class: The tokenizer; that of the folder if left out.
+        privacy: A :class:`SlotPrivacy`.
         reference: With ``samples="reference"``, who gives the first answer: a folder, a model, or
             the policy as it is now if left out.
-        peft_config: Adapters to train instead of the whole model.
-        callbacks: As in transformers; they see noised gradients only.
-        optimizers: An optimizer and a schedule, as in transformers.
         declare_unread: Whether you declare that neither start, reference nor rewards have read
             these prompts before. It is needed where that is not known, as of every function of
             your own, and becomes a caveat.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
         PrivacyError: The ledger counts something else, or a row does not say whose it is; or a

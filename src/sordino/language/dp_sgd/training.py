@@ -753,16 +753,13 @@ class CentralRewardTrainer(CentralTraining, RewardTraining):
 
     Args:
         model: The folder of a causal model, which gets a head that starts at 0, or of a reward;
-            or such a model, in 32-bit floats.
-        args: Settings; defaults if left out.
+            or such a model, in 32-bit floats. What is not named here is as for
+            :class:`~sordino.language.PrivateDPOTrainer`; callbacks see noised gradients only.
         train_dataset: Raw pairs of texts.
         privacy: What is promised, and what it takes.
         ledger: Its budget must be of the same unit and relation.
-        processing_class: The tokenizer; the one in the model's folder if left out.
         peft_config: Adapters to train instead of the whole model; the head is trained and saved
             with them.
-        callbacks: As in transformers; they see noised gradients only.
-        optimizers: An optimizer and a schedule, as in transformers.
         declare_unread: Whether you declare that nothing that training starts from has read these
             records before. It is needed where that is not known, and becomes a caveat.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.

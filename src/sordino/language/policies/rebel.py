@@ -220,19 +220,16 @@ class RebelTrainer(PrivateTraining):
 
     Args:
         model: The folder of a causal language model, or such a model, which is changed in place.
-        args: :class:`RebelConfig`.
+            What is not named here is as for :class:`~sordino.language.PrivateDPOTrainer`.
         reward_funcs: One function or several, which are summed, as trl takes them: of (prompts,
             completions, **kwargs) to one finite number for each answer. An answer may be empty.
         train_dataset: Public prompts: texts or chat messages, or a data set with a column
             ``prompt``, of which no other column is read.
-        processing_class: The tokenizer; that of the folder if left out.
         reference: Where the policy is pulled to: a folder or a model, which is not changed.
             Left out, it is the policy as it is now.
         peft_config: Train an adapter instead of all weights; the reference is then the model
             without it, and takes no memory of its own.
         promise: What the reward promises, where its functions do not say so themselves.
-        callbacks: As for transformers.
-        optimizers: As for transformers.
 
     Raises:
         DataError: There is no prompt, or one is no text; its index is named.
