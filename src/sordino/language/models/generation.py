@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -145,18 +147,19 @@ def sample_answers(
     """Return one answer to each prompt, in the order of the prompts, without special tokens."""
     # A prompt longer than the model's context less `max_new_tokens` loses its beginning. Mode of
     # the model, its settings for generation and the tokenizer are left as they were.
-    encoder = prompt_room(model, tokenizer, max_new_tokens)
-    rows = _token_rows(encoder, prompt_texts(prompts), max_new_tokens)
-    settings = _settings(model, tokenizer, max_new_tokens, sampling_temperature)
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
-    size, answers = integer("batch_size", batch_size, at_least=1), [""] * len(rows)
+    encoder, texts = prompt_room(model, tokenizer, max_new_tokens), prompt_texts(prompts)
+    lengths = [max(1, len(encoder.prompt(text, room=max_new_tokens))) for text in texts]
+    order = sorted(range(len(texts)), key=lengths.__getitem__, reverse=True)
+    size, answers = integer("batch_size", batch_size, at_least=1), [""] * len(texts)
+    heat = non_negative("sampling_temperature", sampling_temperature)
+    draw = partial(sample_completions, max_new_tokens=max_new_tokens, sampling_temperature=heat)
     cards = [model.device] if model.device.type == "cuda" else []
     with nullcontext() if seed is None else torch.random.fork_rng(devices=cards):
         if seed is not None:
             torch.manual_seed(seed)
         for start in range(0, len(order), size):
             batch = order[start : start + size]
-            drawn = _drawn(model, [rows[i] for i in batch], settings)
+            drawn = draw(model, tokenizer, [texts[i] for i in batch])
             for i, text in zip(batch, drawn.texts(tokenizer), strict=True):
                 answers[i] = text
     return answers
@@ -171,37 +174,20 @@ def sample_completions(
     sampling_temperature: float = 1.0,
 ) -> Completions:
     """Return one answer to each prompt (at least one) as tokens, all drawn at once."""
-    # Arguments are those of `sample_answers`.
-    rows = _token_rows(prompt_room(model, tokenizer, max_new_tokens), prompts, max_new_tokens)
-    return _drawn(model, rows, _settings(model, tokenizer, max_new_tokens, sampling_temperature))
-
-
-def _token_rows(encoder: DialogueTokens, prompts: Sequence[Text], room: int) -> list[list[int]]:
-    eos = int(encoder.tokenizer.eos_token_id)
-    return [encoder.prompt(prompt, room=room) or [eos] for prompt in prompts]
-
-
-def _settings(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, most: int, temperature: float
-) -> GenerationConfig:
-    """Return what draws from the model as it is: nothing is cut off and nothing penalized."""
-    heat = non_negative("sampling_temperature", temperature)
+    # Arguments are those of `sample_answers`. It draws from the model as it is: nothing is cut off,
+    # and nothing penalized.
+    encoder, eos = prompt_room(model, tokenizer, max_new_tokens), int(tokenizer.eos_token_id)
+    rows = [encoder.prompt(prompt, room=max_new_tokens) or [eos] for prompt in prompts]
+    heat = non_negative("sampling_temperature", sampling_temperature)
     drawn = {"do_sample": True, "temperature": heat, "top_k": 0, "top_p": 1.0}
-    ends, end = {int(tokenizer.eos_token_id)}, model.generation_config.eos_token_id
-    ends.update(end if isinstance(end, list | tuple) else [] if end is None else [end])
-    padding = tokenizer.pad_token_id
-    return GenerationConfig(
+    end, padding = model.generation_config.eos_token_id, tokenizer.pad_token_id
+    settings = GenerationConfig(
         **(drawn if heat > 0 else {"do_sample": False}),
-        max_new_tokens=most,
-        eos_token_id=sorted(ends),
-        pad_token_id=int(tokenizer.eos_token_id if padding is None else padding),
+        max_new_tokens=max_new_tokens,
+        eos_token_id=sorted({eos, *np.ravel([] if end is None else end).astype(int).tolist()}),
+        pad_token_id=int(eos if padding is None else padding),
         use_cache=True,
     )
-
-
-def _drawn(
-    model: PreTrainedModel, rows: list[list[int]], settings: GenerationConfig
-) -> Completions:
     ids, mask = padded(rows, settings.pad_token_id, model.device, left=True)
     # The settings that came with a checkpoint fill in whatever is not set, so they stand aside.
     owner = model.get_base_model() if hasattr(model, "get_base_model") else model

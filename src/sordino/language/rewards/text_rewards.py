@@ -293,8 +293,8 @@ class TextRewardModel:
         −``reward_bound``, so that answers far out are still told apart.
 
         Args:
-            prompts: n texts or lists of chat messages.
-            answers: n texts or lists of chat messages.
+            prompts: As in :meth:`score`, as are the answers.
+            answers: As there.
             scale: What the bonus is multiplied by, ≥ 0; at 0 this is :meth:`score`.
 
         Raises:
