@@ -104,6 +104,14 @@ def _board(source: Json, title: str) -> dict[str, Any]:
                 "orders": {"r": place} | {by: order.index(item) for by, order in orders.items()},
             }
         )
+    notes = [SAID["ranks"].format(percent(source["confidence"], 0))]
+    notes += [SAID["apart"]] if len({item["component"] for item in items}) > 1 else []
+    if (nu := real("tie_rate", source.get("tie_rate"))) is not None:
+        ties = percent(nu / (2 + nu))
+        notes.append(f"Two items of equal rating tie in {ties} of votes (Davidson’s ν {nu:.2f}).")
+    if silent:
+        counted = f"{whole(len(silent))} of {whole(len(source['items']))} items"
+        notes.append(f"Of {counted} nothing is said.")
     lonely = "It met no other item."
     few = "Too few votes beside the noise: nothing can be said of it."
     return {
@@ -113,7 +121,7 @@ def _board(source: Json, title: str) -> dict[str, Any]:
         "silent": [
             (str(one["name"]), lonely if alone[one["component"]] == 1 else few) for one in silent
         ],
-        "notes": _notes(source, items, silent),
+        "notes": notes,
         "heat": _heat(source, items),
         "more": whole(len(items)) if len(items) > _HEAT else None,
         "style": [
@@ -131,20 +139,6 @@ def _is_tied(one: Json, other: Json) -> bool:
     """Return whether the ranges of ranks of two overlap; else it is settled which is ahead."""
     overlap = one["rank"][0] <= other["rank"][1] and other["rank"][0] <= one["rank"][1]
     return bool(overlap and one["component"] == other["component"])
-
-
-def _notes(source: Json, items: Sequence[Json], silent: Sequence[Json]) -> list[str]:
-    """Return what has to be said below a board."""
-    notes = [SAID["ranks"].format(percent(source["confidence"], 0))]
-    if len({item["component"] for item in items}) > 1:
-        notes.append(SAID["apart"])
-    if (nu := real("tie_rate", source.get("tie_rate"))) is not None:
-        share = percent(nu / (2 + nu))
-        notes.append(f"Two items of equal rating tie in {share} of votes (Davidson’s ν {nu:.2f}).")
-    if silent:
-        counted = f"{whole(len(silent))} of {whole(len(items) + len(silent))} items"
-        notes.append(f"Of {counted} nothing is said.")
-    return notes
 
 
 def _heat(source: Json, items: Sequence[Json]) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -157,19 +157,22 @@ class Released:
         """Return the layout and the size; never data."""
         return f"Released(n={len(self)}, layout={self.layout!r})"
 
+    @property
+    def texts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield prompt and answers of each row, in the order written."""
+        return zip(self.prompts, self.first, self.second, strict=True)
+
     @cached_property
     def swapped(self) -> Bool[np.ndarray, " n"]:
         """Return where the order written is not the canonical one, a hash order of the texts."""
         if self.layout == "completion":
             return np.zeros(len(self), dtype=bool)
-        rows = zip(self.prompts, self.first, self.second, strict=True)
-        return np.fromiter((canonical(*row)[0] for row in rows), dtype=bool, count=len(self))
+        return np.array([canonical(*row)[0] for row in self.texts], dtype=bool)
 
     @cached_property
     def keys(self) -> tuple[bytes, ...]:
         """Return what identifies the question of each row, whatever the order of its answers."""
-        rows = zip(self.prompts, self.first, self.second, strict=True)
-        return tuple(canonical(*row)[1] for row in rows)
+        return tuple(canonical(*row)[1] for row in self.texts)
 
 
 _LAYOUTS: Mapping[Layout, tuple[str, ...]] = {

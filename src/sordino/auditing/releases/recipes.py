@@ -532,8 +532,7 @@ def rule_bits(released: Released) -> dict[str, Integer[np.ndarray, " n"]]:
     found = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
     for name, rule in _ORDER_RULES.items():
         found[name] = np.full(len(released), UNKNOWN)
-        rows = zip(released.prompts, released.first, released.second, strict=True)
-        for index, (prompt, first, second) in enumerate(rows):
+        for index, (prompt, first, second) in enumerate(released.texts):
             one, other = rule(prompt, first), rule(prompt, second)
             if one != other:
                 found[name][index] = int(one < other)
