@@ -107,11 +107,16 @@ class Paid(Protocol):
     """Anything that was released: what it promises, which entries paid, and their digest of it."""
 
     @property
-    def guarantee(self) -> Guarantee: ...
+    def guarantee(self) -> Guarantee:
+        """Return what it promises."""
+
     @property
-    def release_ids(self) -> tuple[str, ...]: ...
+    def release_ids(self) -> tuple[str, ...]:
+        """Return the random ids of the entries."""
+
     @property
-    def artifact(self) -> str: ...
+    def artifact(self) -> str:
+        """Return the SHA-256 that the ledger has of it."""
 
 
 def provenance(released: Paid) -> dict[str, Any]:
