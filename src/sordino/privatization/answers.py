@@ -249,19 +249,17 @@ def privatize_choices(
     once = np.flatnonzero(rankings.first_rows())
     used = rankings if len(once) == len(rankings) else rankings.part(once.tolist())
 
-    def drawn() -> Integer[np.ndarray, " n"]:
-        # The best candidate of every ballot; a fair die decides a tie. A word is drawn for every
-        # candidate, whatever the ballot says.
+    def best_of_each() -> Integer[np.ndarray, " n"]:
+        # A fair die decides a tie. A word is drawn for every candidate, whatever the ballot says.
         k = int(used.sizes[0])
         doubled = used.doubled_ranks().reshape(-1, k)
         best = doubled == doubled.min(axis=1, keepdims=True)
         words = entropy.words(doubled.size).reshape(-1, k) >> np.uint64(1)
-        choices = np.where(best, words, np.uint64(2**63)).argmin(axis=1)
-        return mechanism.release(choices, entropy=entropy)
+        return np.asarray(np.where(best, words, np.uint64(2**63)).argmin(axis=1))
 
     released = ledger.charge(
         mechanism.event,
-        drawn,
+        lambda: mechanism.release(best_of_each(), entropy=entropy),
         digest=lambda answers: digest_of_answers(used.public_digest, answers),
         **terms,
     )
