@@ -152,14 +152,14 @@ def sample_answers(
     order = sorted(range(len(texts)), key=lengths.__getitem__, reverse=True)
     size, answers = integer("batch_size", batch_size, at_least=1), [""] * len(texts)
     heat = non_negative("sampling_temperature", sampling_temperature)
-    draw = partial(sample_completions, max_new_tokens=max_new_tokens, sampling_temperature=heat)
+    complete = partial(sample_completions, max_new_tokens=max_new_tokens, sampling_temperature=heat)
     cards = [model.device] if model.device.type == "cuda" else []
     with nullcontext() if seed is None else torch.random.fork_rng(devices=cards):
         if seed is not None:
             torch.manual_seed(seed)
         for start in range(0, len(order), size):
             batch = order[start : start + size]
-            drawn = draw(model, tokenizer, [texts[i] for i in batch])
+            drawn = complete(model, tokenizer, [texts[i] for i in batch])
             for i, text in zip(batch, drawn.texts(tokenizer), strict=True):
                 answers[i] = text
     return answers
