@@ -36,7 +36,7 @@ from sordino.mechanisms.randomized_response import NonPrivate, RandomizedRespons
 from sordino.preferences.features import CLASS
 from sordino.preferences.pairs import digest_of_answers
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Charged, Ledger, Paid, provenance
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic, answer_probability, debias
 from sordino.rewards.solver import minimize_ridge
@@ -614,7 +614,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     run.play(rounds)
     artifact = _digest(run)
     reservation.commit(artifact)
-    return learned_in(run, promise, (reservation.release_id,), artifact)
+    return learned_in(run, Charged(run.answers, promise, (reservation.release_id,), artifact))
 
 
 def prepare_rounds(  # noqa: PLR0913 (each is one choice of the user)
@@ -681,15 +681,13 @@ def prepare_rounds(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
-def learned_in(
-    run: Play, promise: Guarantee, release_ids: tuple[str, ...], artifact: str
-) -> _OnlineRun:
+def learned_in(run: Play, answers: Paid) -> _OnlineRun:
     """Return what was learned in rounds that were played, with what their answers promise."""
     learner, possible, name = run.learner, tuple[str, ...](), None
     # Without a confidence set: that of a fixed design does not hold for questions that were chosen
     # by earlier answers.
-    known: dict[str, Any] = {"features": None, "guarantee": promise, "pairs": learner.asked or None}
-    known |= {"release_ids": release_ids, "artifact": artifact}
+    paid = provenance(answers)
+    known: dict[str, Any] = {"features": None, "pairs": learner.asked or None, **paid}
     if isinstance(learner, _FiniteLearner):
         name, possible = learner.names[learner.best], tuple(compress(learner.names, learner.kept))
         weights = np.eye(len(learner.names))[learner.best]
@@ -704,9 +702,7 @@ def learned_in(
         reward=RewardModel(weights=weights, **known),
         name=name,
         possible=possible,
-        guarantee=promise,
-        release_ids=release_ids,
-        artifact=artifact,
+        **paid,
         actions=np.concatenate(run.actions),
         answers=np.concatenate(run.answers),
         regrets=np.concatenate(run.regrets) if run.regrets else None,

@@ -305,8 +305,7 @@ class _OnlineRun(FolderRun):
                 run.learn_from(encoded[:, 0] - encoded[:, 1], answers)
             else:
                 run.play(settings.rounds)
-            paid = (private.guarantee, private.release_ids, private.artifact)
-            found = learned_in(run, *paid)
+            found = learned_in(run, private)
         reward = replace(found.reward, features=self.features)
         policy = gibbs_policy(reward, temperature=settings.temperature)
         certificate = certify(policy, ledger, for_study=True)
