@@ -7,7 +7,7 @@ answers without any noise: for comparison, on a ledger that allows an infinite s
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final
@@ -33,7 +33,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase, label_array, stated
+from .base import Repeated, WorstCase, label_array, stated
 
 NO_CHOICE: Final = -1
 """The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
@@ -42,7 +42,7 @@ _CHUNK: Final = 1 << 20
 _MOST: Final = 2**15 - 1  # an answer fits 16 bits
 
 
-class Answers(ABC):
+class Answers(Repeated[np.ndarray]):
     """What every mechanism does that answers each value by itself; each kind states its promise."""
 
     def release(self, values: Integers, *, entropy: Entropy) -> Integers:
@@ -60,18 +60,11 @@ class Answers(ABC):
         answers = (self._answered(checked[at : at + _CHUNK], entropy) for at in starts)
         return np.concatenate([checked[:0], *answers])
 
-    def repeat(
-        self, values: Integers, trials: int, *, entropy: Entropy
-    ) -> Integer[np.ndarray, "t n"]:
-        """Return independent releases of the same made-up values, one in each row.
+    # Beside its own `release` a class says of itself how that is played: else an auditor learns it.
+    repeat = Repeated.repeat
 
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private values.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        checked = self._checked(values)
-        rows = self.release(np.tile(checked, trials), entropy=entropy)
-        return rows.reshape(trials, len(checked))
+    def _releases(self, values: Integers, trials: int, entropy: Entropy) -> Integers:
+        return self.release(np.tile(self._checked(values), trials), entropy=entropy)
 
     def log_ratio(
         self, outputs: Integer[np.ndarray, "t n"], case: WorstCase
