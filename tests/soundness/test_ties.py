@@ -24,7 +24,6 @@ from sordino.auditing.exact import exact_epsilon
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences import comparisons
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_pairs
@@ -418,7 +417,7 @@ def test_reading_that_drops_ties_is_refuted(monkeypatch, run):
                 digest.add(record.key, record.person)
                 yield record
 
-    monkeypatch.setattr(comparisons, "kept", hasty)
+    monkeypatch.setattr("sordino.preferences.pairs.kept", hasty)
     monkeypatch.setattr("sordino.preferences.chunks.kept", hasty)
     labels = [(1, 1), (UNDECIDED, 1)]
     laws = {pair: distribution(RUNS[run], CASES["two"], pair) for pair in labels}
