@@ -149,7 +149,10 @@ def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, 
     def density(*more):
         records = np.vstack([around, *[[[value]] for value in more]])
         log = _tilted._log_density(
-            grid, _tilted._as_rankings(records), noise.ridge, noise.standard_deviation
+            grid,
+            np.stack([records, np.zeros_like(records)], axis=1),
+            noise.ridge,
+            noise.standard_deviation,
         )
         scale = noise.standard_deviation * math.sqrt(2 * math.pi)
         return np.exp(log) / scale

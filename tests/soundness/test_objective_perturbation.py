@@ -27,6 +27,11 @@ LEAST_USED = {
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
 
 
+def as_rankings(records):
+    """Every record z as the candidates z and 0, ranked in this order: the same loss."""
+    return np.stack([records, np.zeros_like(records)], axis=1)
+
+
 def mechanism(neighbors, epsilon=1.0, delta=1e-6, **settings):
     return ObjectivePerturbation(epsilon, delta=delta, bound=1.0, neighbors=neighbors, **settings)
 
@@ -39,9 +44,9 @@ def exact_delta(case, ridge, deviation, epsilon):
     d = case.one.shape[1]
     ends = np.linspace(-8.5, 8.5, 1701 if d == 1 else 171)
     tilts = deviation * np.stack(np.meshgrid(*[ends] * d, indexing="ij"), axis=-1)
-    theta = _tilted._minimizers(_tilted._as_rankings(case.one), tilts.reshape(-1, d), ridge, 1e-9)
-    loss = _tilted._log_density(theta, _tilted._as_rankings(case.one), ridge, deviation)
-    loss -= _tilted._log_density(theta, _tilted._as_rankings(case.other), ridge, deviation)
+    theta = _tilted._minimizers(as_rankings(case.one), tilts.reshape(-1, d), ridge, 1e-9)
+    loss = _tilted._log_density(theta, as_rankings(case.one), ridge, deviation)
+    loss -= _tilted._log_density(theta, as_rankings(case.other), ridge, deviation)
     missed = -np.expm1(np.minimum(0.0, epsilon - loss)).reshape(tilts.shape[:-1])
     mass = np.where(ends[1:] > 0, -np.diff(ndtr(-ends)), np.diff(ndtr(ends)))
     for _ in range(d):  # the least of the corners of every cell
@@ -59,7 +64,7 @@ def test_minimizers_have_no_gradient_left():
     records = generator.normal(size=(7, 3))
     tilts = generator.normal(size=(50, 3)) * 20
     for ridge in (1e-4, 0.1, 5.0):
-        theta = _tilted._minimizers(_tilted._as_rankings(records), tilts, ridge, 1e-9)
+        theta = _tilted._minimizers(as_rankings(records), tilts, ridge, 1e-9)
         slopes = expit(-theta @ records.T)
         gradient = -slopes @ records + ridge * theta + tilts
         assert np.linalg.norm(gradient, axis=1).max() < 1e-8
@@ -69,7 +74,7 @@ def test_the_log_density_is_that_of_what_is_released():
     """In 1-D the density integrates to the same constant whatever the records are."""
     grid = np.linspace(-60.0, 60.0, 60_001)[:, np.newaxis]
     for records in (np.zeros((0, 1)), np.array([[1.0], [-0.3], [0.8]])):
-        density = np.exp(_tilted._log_density(grid, _tilted._as_rankings(records), 0.7, 3.0))
+        density = np.exp(_tilted._log_density(grid, as_rankings(records), 0.7, 3.0))
         total = np.trapezoid(density, grid[:, 0])
         assert total == pytest.approx(3.0 * math.sqrt(2 * math.pi), rel=1e-6)
 
@@ -220,7 +225,7 @@ def test_a_release_is_the_tilted_minimizer_with_noise():
 
     def minimize(tilt):
         theta = _tilted._minimizers(
-            _tilted._as_rankings(records), tilt[np.newaxis], noise.ridge, noise.atol
+            as_rankings(records), tilt[np.newaxis], noise.ridge, noise.atol
         )[0]
         seen.append(theta)
         return SimpleNamespace(theta=theta, gradient_norm=noise.atol)

@@ -334,11 +334,6 @@ def clipped(values: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray,
     return np.asarray(shape * np.minimum(largest, bound / length))
 
 
-def _as_rankings(records: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
-    """Return every record z as the candidates z and 0, ranked in this order: the same loss."""
-    return np.stack([records, np.zeros_like(records)], axis=1)
-
-
 def _minimizers(
     records: Float[np.ndarray, "n k d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
 ) -> Float[np.ndarray, "t d"]:
@@ -575,7 +570,8 @@ class ObjectivePerturbation(Tilt):
         return WorstCase(np.vstack([around, [[bound]]]), np.vstack([around, others[neighbors]]))
 
     def _records(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
-        return _as_rankings(self.clipped(values))
+        records = self.clipped(values)  # z as the candidates z and 0, in this order: the same loss
+        return np.stack([records, np.zeros_like(records)], axis=1)
 
     def _usual_ridge(self) -> float:
         return max(super()._usual_ridge(), _LEAST_RIDGE * self.bound**2)
