@@ -43,7 +43,7 @@ STEPS = {
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
     "sordino.auditing.statistical.distinguishing._played",
-    "sordino.mechanisms.randomized_response.repeat",
+    "sordino.mechanisms.randomized_response._releases",
 }
 FREE_DRAWS = {  # whose `draw` is another: of a released policy, of what an attacker tosses again
     "sordino.auditing.releases.recipes",

@@ -138,7 +138,7 @@ def judged_part(part):
     """The rows of one part that may count; no label is at hand."""
     pairs = label_pairs([0] * N)
     rows = countable_rows(pairs)
-    whole = Judged(source=pairs, rows=rows, n=N, linked=True, repeats=False, most=None)
+    whole = Judged(source=pairs, rows=rows, most=None)
     return whole.part(part)
 
 
