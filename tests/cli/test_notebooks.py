@@ -14,7 +14,6 @@ pytest.importorskip("ipykernel", reason="the extra 'dev' is not installed")
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-QUICK = {"cost_of_epsilon"}  # in `make test`
 EXTRAS = {"private_dpo": "trl"}
 MACHINE = re.compile(r"/(home|tmp|root|work|dev|usr|opt|Users|var)/|[A-Z]:\\")
 
@@ -53,9 +52,8 @@ def texts(book):
             yield from map(str, output.get("data", {}).values())
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.deep) for n in BOOKS]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("name", BOOKS)
 @pytest.mark.skipif(sys.platform == "win32", reason="commands are run by bash")
 def test_a_notebook_runs_and_shows_what_is_stored(name, tmp_path):
     if name in EXTRAS:

@@ -219,6 +219,7 @@ def test_a_replaced_record_with_extreme_arguments():
                 assert 0 <= found <= 1
 
 
+@pytest.mark.deep
 def test_less_loss_allowed_or_less_noise_is_a_larger_delta():
     """What bisection on noise rests on, for J < ε."""
     for kappa in (0.0, 0.3, 1.3):

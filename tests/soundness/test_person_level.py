@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tiers import few
 
 import sordino
 from sordino import _random
@@ -222,8 +221,9 @@ def test_all_labels_of_one_person_show_by_exactly_the_stated_epsilon(run, case, 
     assert all(chances == rows[0] for chances in rows)  # which rows are used tells no label
 
 
-@pytest.mark.parametrize("run", few([in_memory, from_file], first=1), ids=["memory", "file"])
-@pytest.mark.parametrize("cap", few([1, 2, 3], 2))
+@pytest.mark.deep
+@pytest.mark.parametrize("run", [in_memory, from_file], ids=["memory", "file"])
+@pytest.mark.parametrize("cap", [1, 2, 3])
 def test_every_choice_of_questions_is_as_likely(run, cap):
     assert is_uniform(run, THREE, cap)
 
