@@ -63,11 +63,11 @@ class Withholding:
                 "confidential numbers. No class was made. Keep the object as it is in an attribute."
             )
 
-    def _stay(self, *_: object) -> NoReturn:
+    def __reduce__(self, *_: object) -> NoReturn:
         """Refuse to be pickled or copied."""
         raise PrivacyError(
             f"{self._held} is withheld: it must not leave the process that made it, and was not "
             "pickled or copied. Keep the one object, and draw from it."
         )
 
-    __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = __copy__ = __deepcopy__ = _stay
+    __reduce_ex__ = __getstate__ = __setstate__ = __copy__ = __deepcopy__ = __reduce__

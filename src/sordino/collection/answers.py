@@ -530,7 +530,11 @@ def export_answers(
             note = drafts.enter_context(atomic_draft(manifest_path(path), force=force))
             draft.file.writelines(line for _, line in some)
             draft.finish()
-            made[path] = _manifest(study, kind, unit, sha256_of(draft.path))
+            mechanism = study.mechanisms[kind == "choice"]
+            promise = study.guarantee(unit)  # to a person, what all files promise
+            if unit == "label":
+                promise = replace(promise, epsilon=mechanism.realized_epsilon)
+            made[path] = manifest_of(mechanism, promise, sha256_of(draft.path), study.id)
             note.file.write(to_json(made[path].to_dict()).encode())
             note.finish()
         for path in made:
@@ -546,15 +550,6 @@ def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
         for path in (name for one in made for name in (one, manifest_path(one))):
             archive.writestr(archive_entry(path.name), path.read_bytes())
     return whole.getvalue()
-
-
-def _manifest(study: Study, kind: str, unit: Unit, sha256: str) -> Manifest:
-    """Return what a file of one kind says of itself: of a person, what all files promise."""
-    mechanism = study.mechanisms[kind == "choice"]
-    promise = study.guarantee(unit)
-    if unit == "label":
-        promise = replace(promise, epsilon=mechanism.realized_epsilon)
-    return manifest_of(mechanism, promise, sha256, study.id)
 
 
 def archive_entry(name: str) -> zipfile.ZipInfo:
