@@ -45,7 +45,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 def gain(rows: Any, ridge: float, held: Ellipsoid, ball: Ellipsoid) -> float:
     """Return tr[(G/4 + ΛI)⁻¹V] of the ball over that of the ellipsoid, in the span of the rows."""
-    basis = held.basis
+    basis = np.linalg.qr(held.unwhiten)[0]
     inside = rows @ basis
     bend = inside.T @ inside / 4 + ridge * np.eye(held.rank)
     felt = [np.trace(np.linalg.solve(bend, _shape(one, basis))) for one in (ball, held)]
