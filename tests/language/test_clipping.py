@@ -178,7 +178,7 @@ def test_sums_over_thousands_are_exact():
 
 def test_a_gradient_is_clipped_to_the_bound_and_a_small_one_is_left_alone():
     vectors = torch.tensor([[3.0, 4.0], [0.3, -0.4], [0.0, 0.0]])
-    for bound in (1.0, 1e-3, 1e-150, 100.0):
+    for bound in (1.0, 1e-3, 1e-50, 100.0):
         for one in vectors:
             total, (norm,) = gradients(one[None], bound)
             factor = min(1.0, bound / norm) if norm else 1.0
@@ -229,6 +229,13 @@ def test_no_number_of_units_makes_one_count_less_and_sums_without_a_bound_are_re
     monkeypatch.setattr(clipping, "_MOST_ENTRIES", 1)
     with pytest.raises(UsageError, match="Train adapters"):
         ClippedSum(model, 1.0)
+
+
+@pytest.mark.parametrize("bound", [2.0**-1042 * 0.51, 1e-61, 1e61])
+def test_a_bound_whose_parts_are_no_exact_floats_is_refused(bound):
+    """Of subnormal ones a unit once added nearly twice its bound."""
+    with pytest.raises(UsageError, match="within 1e-60 and"):
+        ClippedSum(torch.nn.Linear(2, 1), bound)
 
 
 class Mixed(torch.nn.Module):

@@ -264,3 +264,10 @@ def test_what_no_board_is_made_of_is_refused_before_anything_is_spent(tmp_path):
         noise().prepare(np.arange(3), np.array([0, 3]), items=3)._total(np.array([-1, 1, 2]))
     with pytest.raises(UsageError, match="too long for the grid"):
         noise(grid=2.0**-12).prepare(np.arange(200), np.array([0, 200]), items=200)
+
+
+@pytest.mark.parametrize("offered", [[0, 0, 1], [0, 2, 1], [-1, 0, 1], [0, 1, 3]])
+def test_a_ballot_with_an_item_twice_or_with_no_item_of_the_board_is_refused(offered):
+    """Twenty places for two items move the sum 2.7 times as far as an order of twenty items."""
+    with pytest.raises(DataError, match="must rise from 0 to at most 2"):
+        noise().prepare(np.array(offered), np.array([0, 3]), items=3)

@@ -594,3 +594,22 @@ def test_the_same_integers_are_added_of_files_and_ties_of_short_rows_are_hidden(
     halves = np.rint(ROWS * 0.3 @ design.ellipsoid.whiten.T / (2 * mechanism.grid))
     moves = label_sum.lengths(halves.astype(np.int32), 2, design.tied)
     assert added.moved == moves.max() / label_sum.FINER > 2 * np.linalg.norm(halves, axis=1).max()
+
+
+@pytest.mark.parametrize("weight", [-1.0, 0.0, 2.0, np.nan])
+def test_a_row_that_counts_more_than_whole_or_less_than_nothing_is_refused(weight):
+    """Once the noise was measured on the other row, however far this one moved the sum."""
+    made = LabelGaussian(1.0, delta=1e-6)
+    with pytest.raises(DataError):
+        made.prepare(ROWS[:2], weights=np.array([weight, 1.0]))
+    design = made.prepare(ROWS[:2], weights=np.array([0.5, 1.0]))
+    with pytest.raises(DataError, match="above 0 and at most 1"):
+        replace(design, weights=np.array([weight, 1.0]))
+
+
+def test_a_design_that_forgets_whose_rows_they_are_is_refused():
+    """It would promise a person what hides one row."""
+    made = LabelGaussian(1.0, delta=1e-6, records_per_person=2)
+    design = made.prepare(ROWS[:4], persons=["a", "a", "b", "b"])
+    with pytest.raises(UsageError, match="persons is needed"):
+        replace(design, persons=None)

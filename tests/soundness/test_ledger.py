@@ -615,6 +615,16 @@ def test_a_path_that_cannot_be_a_ledger_is_explained(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder.db", "nowhere.db"]
 
 
+@pytest.mark.parametrize("data", [2024, 0, b"answers", ["answers"]])
+def test_a_name_that_is_no_text_leaves_the_ledger_as_it_is(tmp_path, data):
+    """A number was hashed as one and read back as a text: nobody could open the ledger again."""
+    path = tmp_path / "spend.db"
+    before = Ledger.open(path, data="answers", budget=BUDGET).head
+    with pytest.raises(sordino.UsageError, match="data must be a text"):
+        Ledger.open(path, data=data, budget=BUDGET)
+    assert Ledger.read(path).head == before
+
+
 def test_names_that_mean_something_in_a_url_are_only_names(tmp_path):
     for name in ("a?mode=memory.db", "b#c.db", "d%20e.db", "f g.db", "é.db"):
         Ledger.open(tmp_path / name, data="answers", budget=BUDGET)

@@ -15,7 +15,7 @@ from tests.tiers import few
 from sordino import _random
 from sordino._random import SystemEntropy
 from sordino.auditing.exact import exact_epsilon, label_neighbors
-from sordino.errors import PrivacyError
+from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
@@ -195,6 +195,12 @@ def test_what_was_paid_for_labels_does_not_pay_for_persons():
     with pytest.raises(PrivacyError, match="not unit=person"):
         privatize(pairs, COIN, ledger=whole)
     assert len(whole.spends) == 1
+
+
+def test_only_true_says_that_this_is_the_persons_own_device():
+    pairs, ledger = read_pairs([{"prompt": "q", "chosen": "a", "rejected": "b"}]), new_ledger()
+    with pytest.raises(UsageError, match="on_device must be one of True, False"):
+        privatize(pairs, COIN, ledger=ledger, on_device="no")
 
 
 def test_coins_of_two_people_are_independent():

@@ -1,5 +1,6 @@
 """Users of a file: what is made of one record is right on average, bounded, and of it alone."""
 
+import dataclasses
 import json
 from itertools import product
 
@@ -114,3 +115,9 @@ def test_what_the_mathematics_does_not_allow_is_refused(row, more, words, tmp_pa
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     with pytest.raises((DataError, UsageError), match=words):
         read_users(path, reward_range=RANGE, **more)
+
+
+def test_nobody_has_two_slots():
+    users = read([record(name) for name in "abc"])
+    with pytest.raises(DataError, match="two slots"):
+        dataclasses.replace(users, persons=("a", " a", "c"))

@@ -189,6 +189,10 @@ class RecordedUsers:
     feature_bound: float
     reward_bound: float
 
+    def __post_init__(self) -> None:
+        if len({*map(_known, self.persons)}) != len(self.features):
+            raise DataError("persons must be different: who is there twice would have two slots.")
+
     def __len__(self) -> int:
         return len(self.persons)
 

@@ -231,6 +231,7 @@ class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
     """
 
     used: Bool[np.ndarray, " n"]  # which rows or ballots count
+    persons: PersonIds | None  # whose they are, if all of one person change together
     offset: Float[np.ndarray, " d"] | None = None  # the public part of the sum
 
     @property
@@ -279,6 +280,8 @@ class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
         together: Together | None = None,
     ) -> None:
         """Set how far one change moves the sum, and by which rows: nobody else may say it."""
+        # Without persons the noise hides a row, and with a limit the mechanism speaks of a person.
+        refuse_persons(given=self.persons is not None, most=self.mechanism.records_per_person)
         moved, worst = farthest(moves, persons, together)
         object.__setattr__(self, "moved", moved)
         object.__setattr__(self, "worst", worst)
@@ -476,7 +479,6 @@ class LabelMechanism(SumMechanism):
             UsageError: ``persons`` is missing or is not used; or so much loss is allowed that
                 the noise would be below 2^12 steps of the grid.
         """
-        refuse_persons(given=persons is not None, most=self.records_per_person)
         self.refuse_parts(parts)
         checked = checked_rows("differences", differences)
         marks = _marks_of(checked, self.ties)
@@ -654,6 +656,8 @@ class LabelDesign(DesignedSum):
         if self.weights is None:
             self._hide(moves, self.persons, self._together)
         else:  # what hides a row of weight w as w of a whole one hides every sum of such rows
+            if not ((self.weights > 0) & (self.weights <= 1)).all():
+                raise DataError("weights must be above 0 and at most 1. Nothing was released.")
             self._hide(np.ceil(moves / self.weights).astype(np.int64), None)
             most = self.mechanism.records_per_person or 1
             object.__setattr__(self, "moved", self.moved * most)

@@ -29,15 +29,7 @@ from sordino.privacy.guarantee import NeighboringRelation
 
 from .base import WorstCase, gaussian_log_ratio
 from .ellipsoid import Ellipsoid, checked_rows
-from .grid import (
-    Matrix,
-    PersonIds,
-    dense_parts,
-    refuse_persons,
-    root_above,
-    whole_steps,
-    with_noise,
-)
+from .grid import Matrix, PersonIds, dense_parts, root_above, whole_steps, with_noise
 from .label_sum import FINER, DesignedSum, Order, SumMechanism, counted_rows
 
 EXACT_UP_TO: Final = 5
@@ -495,7 +487,6 @@ class RankingGaussian(SumMechanism):
             UsageError: ``persons`` is missing or is not used; or the noise would be too few
                 steps of the grid, or the sum too many.
         """
-        refuse_persons(given=persons is not None, most=self.records_per_person)
         features = checked_rows("features", features)
         cuts = checked_starts(starts, features.shape[0])
         which = np.arange(len(cuts) - 1) if slates is None else np.asarray(slates)
@@ -717,7 +708,6 @@ class BallotGaussian(SumMechanism):
         """Return the release made ready for what ballots were offered: it reads no rank."""
         # Ballot i was offered the items `offered[starts[i]:starts[i+1]]`, at least two and rising.
         # Of persons and rows as `RankingGaussian.prepare`.
-        refuse_persons(given=persons is not None, most=self.records_per_person)
         cuts = checked_starts(starts, len(offered))
         sizes = np.diff(cuts)
         used = counted_rows(len(sizes), persons, rows, self.records_per_person)
@@ -732,7 +722,10 @@ class BallotGaussian(SumMechanism):
             )
         cells: list[Int64[np.ndarray, " c"]] = []
         for group in groups_by_size(cuts):
-            sets = np.unique(np.asarray(offered)[group.rows[:, used[group.slates]]], axis=1)
+            rows_of = group.rows[:, used[group.slates]]
+            sets = np.unique(np.asarray(offered, dtype=np.int64)[rows_of], axis=1)
+            if (np.diff(sets, axis=0, prepend=-1, append=items) < 1).any():
+                raise DataError(f"offered must rise from 0 to at most {items - 1} in each ballot.")
             one, two = np.triu_indices(group.size, 1)
             cells.append(np.unique(sets[one] * items + sets[two]))
         both = np.unique(np.concatenate(cells))

@@ -224,6 +224,10 @@ class Questions(ABC):
 
     def _part(self: Q, rows: Sequence[int], names: Iterable[str], **columns: Any) -> Q:  # noqa: PYI019 (Self cannot be checked at run time)
         """Return some judgments, with the public digest of those alone."""
+        at = np.asarray(rows)  # of a record that is taken twice, what hides one hides half
+        numbers = at.tolist() if at.ndim == 1 and at.dtype.kind in "iu" else []
+        if len({*numbers}.intersection(range(len(self)))) < at.size:
+            raise DataError("rows must be numbers of rows from 0, each once. Nothing was taken.")
         columns |= {name: taken(getattr(self, name), rows) for name in ("keys", "persons", *names)}
         beside = _beside(columns.get("second", ()), columns.get("names"))
         digest = PublicDigest.of(columns["keys"], columns["persons"], beside)

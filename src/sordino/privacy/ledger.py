@@ -209,6 +209,8 @@ class Ledger:
         if path is None:
             path, data = ledger_path(Path.cwd()), EVERY if data is None else data
         path = Path(path)
+        if data not in (None, EVERY):  # a number would be read back as another one than was hashed
+            ledger_chain.text("data", data)
         if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")

@@ -141,6 +141,7 @@ class Randomization:
         kinds = isinstance(self.mechanism, RandomizedResponse), isinstance(self.ledger, Ledger)
         if not all(kinds):
             raise UsageError("privatize needs a RandomizedResponse and a Ledger.")
+        _validate.one_of("on_device", self.on_device, (True, False))  # "no" would be a yes
         object.__setattr__(self, "entropy", _random.entropy(self.simulate_seed))
         if self.cap is not None:
             _validate.settle(self, cap=partial(_validate.integer, at_least=1))

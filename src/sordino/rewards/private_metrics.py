@@ -43,13 +43,7 @@ from .label_release import Judged, KnownSum, release_sum
 from .metrics import Estimate, Interval, increasing_root, legible, numbers_of
 from .model import RewardModel
 from .pair_losses import debiased_slope, softplus
-from .release_checks import (
-    MEASURED,
-    NOTE,
-    held_out_rows,
-    record_differences,
-    record_promise,
-)
+from .release_checks import MEASURED, NOTE, held_out_rows, record_differences, record_promise
 
 SHARE: Final = 1 / FOLDS
 """Share of the questions that is held out, about."""

@@ -167,6 +167,15 @@ def test_the_rows_of_a_part_may_be_any_sequence(kind):
     assert pairs.part(kind(())).given.shape == (0, 1)
 
 
+@pytest.mark.parametrize("rows", [[0, 0], [True, False, True], [-1], [3], [0.0], [[0]]])
+def test_no_row_is_taken_twice(rows):
+    """A mask once took the first two rows again and again: what hides one record hid none."""
+    pairs = Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0, 1])
+    for mistaken in (rows, np.array(rows)):
+        with pytest.raises(DataError, match="each once"):
+            pairs.part(mistaken)
+
+
 def test_texts_do_not_stand_beside_features():
     pairs = Pairs.from_features([[1.0], [2.0]], [1, 0])
     with pytest.raises(DataError, match="exclude each other"):

@@ -88,6 +88,9 @@ def test_ballots_of_different_sizes():
     assert rankings.sizes.tolist() == sizes
     assert rankings.complete.all()
     part = rankings.part([2, 0])
+    for mistaken in ([0, 0], [False, True, True]):
+        with pytest.raises(DataError, match="each once"):
+            rankings.part(mistaken)
     assert part.sizes.tolist() == [3, 2]
     assert part.ranks.tolist() == [*rankings.ranks[7:], *rankings.ranks[:2]]
     assert part.given.tolist() == [*rankings.given[7:].tolist(), *rankings.given[:2].tolist()]

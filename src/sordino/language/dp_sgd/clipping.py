@@ -21,6 +21,7 @@ from sordino._random import Entropy
 from sordino._validate import positive
 from sordino.errors import UsageError
 from sordino.language.models.generation import evaluating
+from sordino.mechanisms.score_sensitivity import size
 
 ROUNDING: Final = 1e-6
 """Kept free below the bound, relatively, for rounding in 64-bit floats."""
@@ -55,8 +56,8 @@ class ClippedSum:
         bound: C.
 
     Raises:
-        UsageError: The bound is not above 0, more than 2³² entries are trained, or somebody
-            reads gradients before they are clipped.
+        UsageError: The bound is not within 1e-60 and 1e60, more than 2³² entries are trained, or
+            somebody reads gradients before they are clipped.
 
     Guarantee:
         None by itself: it bounds what one unit adds, to which noise is fitted. Shown by
@@ -77,7 +78,7 @@ class ClippedSum:
 
     def __init__(self, model: nn.Module, bound: float) -> None:
         """Start at 0."""
-        self._bound = positive("bound", bound)
+        self._bound = size("bound", bound)  # so that its parts are no subnormal floats
         trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         self._trained = list(trained.values())
         for name, one in trained.items():

@@ -51,9 +51,7 @@ from sordino.language.dp_sgd.privacy import (
     PaidRun,
     poisson_sample,
 )
-from sordino.language.models.checkpoints import (
-    load_causal_model,
-)
+from sordino.language.models.checkpoints import load_causal_model
 from sordino.language.models.generation import (
     Completions,
     answer_log_probabilities,

@@ -32,11 +32,7 @@ from sordino import _validate
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer
-from sordino.language.models.checkpoints import (
-    HEAD,
-    is_adapted,
-    load_causal_model,
-)
+from sordino.language.models.checkpoints import HEAD, is_adapted, load_causal_model
 from sordino.language.models.generation import (
     Completions,
     answer_log_probabilities,
