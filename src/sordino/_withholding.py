@@ -42,17 +42,13 @@ class Withholding:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
+    def __setattr__(self, name: str, *_: object) -> NoReturn:
         raise PrivacyError(
             f"{self._held} cannot be changed after it was made: its promise is about the settings "
-            f"it was made with. {name} was not set. Make a new one."
+            f"it was made with. {name} was not set or deleted. Make a new one."
         )
 
-    def __delattr__(self, name: str) -> NoReturn:
-        raise PrivacyError(
-            f"{self._held} cannot be changed after it was made. {name} was not deleted. Make a "
-            "new one."
-        )
+    __delattr__ = __setattr__
 
     def __init_subclass__(cls) -> None:
         """Refuse heirs from elsewhere, whose methods would be handed what is withheld."""

@@ -613,3 +613,13 @@ def test_a_design_that_forgets_whose_rows_they_are_is_refused():
     design = made.prepare(ROWS[:4], persons=["a", "a", "b", "b"])
     with pytest.raises(UsageError, match="persons is needed"):
         replace(design, persons=None)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 38])
+@pytest.mark.parametrize("grown", [2.1, 4.0, 10.0])
+def test_rows_that_grew_while_files_were_read_are_refused(parts, grown):
+    """Squares of ratings passed 64 bits, and the noise was up to 1,800 times too small."""
+    made = LabelGaussian(1.0, delta=1e-6, grid=2.0**-24)
+    in_files = ChunkedLabels.prepare(made, Rows.of(ROWS), parts=parts)
+    with pytest.raises(DataError, match="changed while it was read"):
+        in_files.total(Rows.of(ROWS * grown, np.zeros(40, np.int8)))

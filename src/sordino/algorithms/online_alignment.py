@@ -506,6 +506,11 @@ def promise_of_rounds(run: Play, ledger: Ledger) -> Guarantee:
             "changes. Nothing was spent. Use a ledger of unit='label': a person who is asked m "
             "times is protected with m times epsilon."
         )
+    if isinstance(run.contexts.world, RecordedWorld):
+        raise PrivacyError(
+            "What a world has recorded is taken as it is, and this would promise that a coin is "
+            "tossed for it. Nothing was spent. Give a world that asks: prefer, or answer."
+        )
     local = isinstance(run.contexts.world, DeviceWorld)
     promise = run.coin.guarantee(
         unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"

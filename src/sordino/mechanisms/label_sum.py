@@ -753,10 +753,9 @@ class ChunkedLabels(_HiddenSum):
         # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
-        added = rows.fold(
-            _Steps(whiten.T / self.parts, 1 / self.mechanism.grid, self.mechanism, self.parts),
-            _Sum.plus,
-        )
+        most = 2 / self.parts / self.mechanism.grid  # beyond it squares may pass 64 bits
+        steps = _Steps(whiten.T / self.parts, most, self.mechanism, self.parts)
+        added = rows.fold(steps, _Sum.plus)
         if added.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
         moved = added.moved * (self.mechanism.records_per_person or 1) / FINER

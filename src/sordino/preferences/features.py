@@ -595,7 +595,7 @@ def _refuse_learned(features: object) -> None:
 
 def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str, ...]:
     """Return the caveats of hiding texts from what computes on them; refuse what has read them."""
-    if not (known or declared):
+    if not (known or declared is True):  # "no" declares nothing
         raise PrivacyError(
             "It cannot be told from the model, tokenizer, reference, reward, judge or features "
             "that none of them had read these records before. If one had, they show in what comes "
@@ -612,7 +612,7 @@ def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str,
             "none; sordino language tiny OTHER.jsonl makes a model). Which texts they are is not "
             "said, as records are private."
         )
-    return ("texts-declared",) if declared else ()  # decided by no record
+    return ("texts-declared",) if declared is True else ()  # decided by no record
 
 
 def caveats_of_features(features: Features | None, private: object = None) -> tuple[str, ...]:

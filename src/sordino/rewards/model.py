@@ -155,8 +155,8 @@ class RewardModel:
         Raises:
             DataError: The number of columns is not d.
         """
-        if rows.ndim != 2 or rows.shape[1] != len(self.weights):  # noqa: PLR2004
-            raise DataError(f"rows must have shape (n, {len(self.weights)}), got {rows.shape}.")
+        if np.ndim(rows) != 2 or np.shape(rows)[1] != len(self.weights):  # noqa: PLR2004
+            raise DataError(f"rows must have shape (n, {len(self.weights)}), got {np.shape(rows)}.")
         return np.asarray(rows @ self.weights, dtype=np.float64)
 
     def predict_proba(

@@ -98,6 +98,19 @@ def test_the_entry_is_written_before_anybody_is_asked(open_ledger):
     assert not world.asked
 
 
+def test_no_promise_is_made_of_what_a_world_has_recorded(open_ledger):
+    """For a method of that name no coin was tossed: raw judgments came back as answers."""
+    ledger = open_ledger(1.0)
+
+    class Remembers(Recorded):
+        def recorded(self, rounds, first):
+            return np.ones(len(first), dtype=int)
+
+    with pytest.raises(PrivacyError, match="taken as it is"):
+        align_online(Remembers(), rounds=20, epsilon=1.0, temperature=0.25, ledger=ledger)
+    assert not ledger.spends
+
+
 def test_every_label_is_randomized_once_with_the_stated_chance(run):
     # All labels are 1. Of about 6,000 answers a share of .269 is flipped: 6 standard errors.
     world = Recorded()

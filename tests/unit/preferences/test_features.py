@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from sordino.errors import DataError, SordinoError, UsageError
+from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences import features
 from sordino.preferences import features as _tokens
 from sordino.preferences.features import (
@@ -356,3 +356,12 @@ class TestFiles:
             features_from_dict(settings_)
         assert "secret" not in str(caught.value)
         assert isinstance(caught.value, SordinoError)
+
+
+def test_a_text_declares_nothing():
+    """Once "no" was taken for a yes."""
+    with pytest.raises(PrivacyError, match="declare it"):
+        features.caveats_of_reading(known=False, read=False, declared="no")
+    assert features.caveats_of_reading(known=False, read=False, declared=True) == (
+        "texts-declared",
+    )

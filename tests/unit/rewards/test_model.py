@@ -97,3 +97,4 @@ def test_a_reward_fitted_on_differences_reads_no_texts(budget):
     with pytest.raises(sordino.UsageError, match="score_features"):
         reward.score(["p"], ["a"])
     assert reward.score_features(np.eye(2)).tolist() == [1.0, 1.0]
+    assert reward.score_features([[1.0, 0.0]]).tolist() == [1.0]
