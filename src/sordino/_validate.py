@@ -172,7 +172,7 @@ def person_id(where: str, value: object) -> str:
 def person_ids(persons: Iterable[Any], n: int) -> tuple[str, ...]:
     """Return one person id for each of n rows, each as :func:`person_id` reads it."""
     values = np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
-    if len(values) != n:
+    if len(values) != n or isinstance(persons, str):
         raise DataError("persons must hold one id for each row. Nothing was released.")
     return tuple(person_id("An entry of persons", value) for value in values)
 

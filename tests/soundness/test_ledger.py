@@ -615,7 +615,7 @@ def test_a_path_that_cannot_be_a_ledger_is_explained(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder.db", "nowhere.db"]
 
 
-@pytest.mark.parametrize("data", [2024, 0, b"answers", ["answers"]])
+@pytest.mark.parametrize("data", [2024, 0, b"answers", ["answers"], "answers\0a"])
 def test_a_name_that_is_no_text_leaves_the_ledger_as_it_is(tmp_path, data):
     """A number was hashed as one and read back as a text: nobody could open the ledger again."""
     path = tmp_path / "spend.db"
@@ -623,6 +623,18 @@ def test_a_name_that_is_no_text_leaves_the_ledger_as_it_is(tmp_path, data):
     with pytest.raises(sordino.UsageError, match="data must be a text"):
         Ledger.open(path, data=data, budget=BUDGET)
     assert Ledger.read(path).head == before
+
+
+def test_no_scope_is_called_like_one_of_other_data(tmp_path):
+    """Who spent of private questions in such a scope shared the share of another data set."""
+    terms = TERMS | {"unit": "person", "neighbors": sordino.REPLACE_SPECIAL}
+    budget, path = sordino.Guarantee(9.0, **terms), tmp_path / "spend.db"
+    known = Ledger.open(path, data="answers", budget=budget)
+    known.declare_disjoint(["a", "b"], rule="person-id")
+    whole, promise = Ledger.open(path, data="", budget=budget), sordino.Guarantee(0.1, **terms)
+    with pytest.raises(sordino.UsageError, match="scope must be a text"):
+        whole.reserve(EVENT, promise=promise, scope="answers\0a")
+    assert len(Ledger.read(path).rows) == 2
 
 
 def test_names_that_mean_something_in_a_url_are_only_names(tmp_path):

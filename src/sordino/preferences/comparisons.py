@@ -411,7 +411,7 @@ class TextRules:
     @classmethod
     def of(cls, drop: Collection[str], longest: int | None = None) -> TextRules:
         """Return the rules that a user asked for, or refuse them."""
-        drop = (drop,) if isinstance(drop, str) else drop
+        drop = (drop,) if isinstance(drop, str) else drop or ()  # None leaves nothing out
         for name in drop:
             _validate.one_of("drop", name, tuple(_PROBLEMS))
         if longest is not None:

@@ -55,7 +55,7 @@ FORMAT = "sordino.ledger"
 VERSION = 2
 _GENESIS = "0" * 64
 _BUSY_SECONDS = 60.0
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: no encoding holds it
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # NUL parts scopes; half a character no encoding holds
 # Codes of SQLite whose words are about the system; those of others may quote the file.
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _REFUSED = {
@@ -186,7 +186,7 @@ def strict_json(what: str, value: object) -> str:
 
 def text(what: str, value: object) -> str:
     """Return value if it is a text that a file can hold."""
-    if not isinstance(value, str) or not value or _SURROGATE.search(value):
+    if not isinstance(value, str) or not value or _UNFIT.search(value):
         raise UsageError(f"{what} must be a text of at least one character, got {value!r}.")
     return value
 

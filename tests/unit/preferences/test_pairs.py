@@ -167,6 +167,11 @@ def test_the_rows_of_a_part_may_be_any_sequence(kind):
     assert pairs.part(kind(())).given.shape == (0, 1)
 
 
+def test_one_text_is_not_an_id_for_each_letter():
+    with pytest.raises(DataError, match="one id for each row"):
+        Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0, 1], persons="ann")
+
+
 @pytest.mark.parametrize("rows", [[0, 0], [True, False, True], [-1], [3], [0.0], [[0]]])
 def test_no_row_is_taken_twice(rows):
     """A mask once took the first two rows again and again: what hides one record hid none."""
