@@ -10,6 +10,7 @@ OTHER = re.compile(r"^ *(\*\*)?(Args|Returns|Raises|Yields|Example|Attributes|Gu
 NAMED_TEST = re.compile(r"tests/[\w/]+\.py")
 NAMED_PAGE = re.compile(r"(docs/\w+\.md)(?:, \"?([^\".;:()]+))?")
 SENTENCE_BREAK = re.compile(r"[\w)]\. +[A-Z]")
+ARGUMENT = re.compile(r"^    (\S+):", re.MULTILINE)
 DRAWS = {"words"}  # what a source of entropy is asked for
 NOISE_FREE = {
     "sordino.policies.gibbs": "draws from a policy that was released already: nothing to hide",
@@ -74,6 +75,33 @@ def test_the_first_line_is_one_sentence(definitions):
         first = definition.docstring.splitlines()[0]
         if not first.endswith(".") or SENTENCE_BREAK.search(first) or len(first) < 12:
             wrong.append(f"{definition.where}: {first}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_argument_that_is_described_is_in_the_signature(definitions):
+    """The site is not built where one is missing."""
+    classes = {d.name: d for d in definitions if not d.is_function}
+    starts = {d.parents[-1]: d for d in definitions if d.name == "__init__" and d.parents}
+
+    def parameters(definition):
+        if definition.is_function:
+            given = definition.node.args
+            named = {one.arg for one in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
+            return named | ({f"**{given.kwarg.arg}"} if given.kwarg else set())
+        if (start := starts.get(definition.name)) is not None:
+            return parameters(start)
+        bases = [getattr(getattr(base, "value", base), "id", "") for base in definition.node.bases]
+        inherited = (parameters(classes[name]) for name in bases if name in classes)
+        body = definition.node.body
+        fields = {part.target.id for part in body if isinstance(part, ast.AnnAssign)}
+        return fields.union(*inherited)
+
+    wrong = []
+    for definition in definitions:
+        args = definition.docstring.partition("Args:\n")[2].partition("\n\n")[0]
+        if definition.public and args:
+            missing = set(ARGUMENT.findall(args)) - parameters(definition)
+            wrong += [f"{definition.where}: {name}" for name in missing]
     assert not wrong, "\n".join(wrong)
 
 

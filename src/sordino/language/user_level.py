@@ -426,20 +426,18 @@ class CentralPolicyTrainer(CentralTraining):
     not remember those it saw before.
 
     Args:
-        model: The folder of a causal language model, or such a model, in 32-bit floats. What is
-            not named here is as for :class:`~sordino.language.CentralRewardTrainer`.
+        model: The folder of a causal language model, or such a model, in 32-bit floats.
         reward_funcs: One function or several, which are summed: of ``prompts``, ``completions``,
             ``persons`` and others by name, to one finite number for each completion, as trl takes
             them. They are called once for every person, with both answers of that person.
-        train_dataset: Rows with ``person``, a public id, and ``prompt``: a text, chat messages, or
-            None for an empty slot. The order of ids decides who has which slot; only the first
-            row of a person counts.
-        privacy: A :class:`SlotPrivacy`.
-        reference: With ``samples="reference"``, who gives the first answer: a folder, a model, or
-            the policy as it is now if left out.
-        declare_unread: Whether you declare that neither start, reference nor rewards have read
-            these prompts before. It is needed where that is not known, as of every function of
-            your own, and becomes a caveat.
+        **given: What :class:`~sordino.language.CentralRewardTrainer` takes. ``train_dataset`` has
+            rows with ``person``, a public id, and ``prompt``: a text, chat messages, or None for
+            an empty slot; the order of ids decides who has which slot, and only the first row of
+            a person counts. ``privacy`` is a :class:`SlotPrivacy`. ``reference`` gives the first
+            answer with ``samples="reference"``: a folder, a model, or the policy as it is now if
+            left out. With ``declare_unread`` you declare that neither start, reference nor
+            rewards have read these prompts before; it is needed where that is not known, as of
+            every function of your own, and becomes a caveat.
 
     Raises:
         PrivacyError: The ledger counts something else, or a row does not say whose it is; or a
