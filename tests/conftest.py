@@ -25,10 +25,13 @@ from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 import sordino
 
 MEMORY = Path("/dev/shm")
-if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 6 * 2**30:
+ROOMY = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 6 * 2**30
+if ROOMY and "TMPDIR" not in os.environ:
     # A ledger waits for the disk at every entry; a kill, unlike a power cut, loses nothing here.
-    os.environ.setdefault("TMPDIR", str(MEMORY))
-    tempfile.tempdir = None
+    os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-", dir=MEMORY)  # of the workers too
+    tempfile.tempdir, OWN_FOLDER = None, os.environ["TMPDIR"]
+else:
+    OWN_FOLDER = None
 
 # The same examples in every run: what passed once passes again. HYPOTHESIS_PROFILE=explore draws
 # new ones. No test fails because the machine is busy.
@@ -73,6 +76,13 @@ def pytest_collection_finish():
     """Let no later collection of garbage walk over what modules hold."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(exitstatus):
+    """Leave nothing in memory, unless a failure is to be looked at."""
+    if OWN_FOLDER is not None and exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(OWN_FOLDER, ignore_errors=True)
 
 
 class Coins:
