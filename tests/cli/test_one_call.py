@@ -98,6 +98,7 @@ def test_a_withheld_reward_is_not_handed_out(judgments, tmp_path):
         ({"epsilon": 2, "temprature": 1.0}, "no option 'temprature'. Did you mean temperature"),
         ({"epsilon": 2, "dry_run": True}, "no option 'dry_run'"),
         ({"epsilon": 2, "noise": "everywhere"}, "noise must be one of"),
+        ({"epsilon": 2, "accept_weak": "no"}, "accept_weak must be one of True, False"),
         ({}, "epsilon is needed"),
         ({"epsilon": 2, "metrics_epsilon": 1.0}, "^metrics_epsilon: "),
         ({"epsilon": 2, "unit": "record"}, "Nothing was done"),

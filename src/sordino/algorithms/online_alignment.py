@@ -39,6 +39,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Charged, Ledger, Paid, provenance
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic, answer_probability, debias
+from sordino.rewards.release_checks import paying
 from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
@@ -613,7 +614,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         world_seed=simulate_seed if world_seed is None else world_seed,
         simulate_seed=simulate_seed,
     )
-    promise = promise_of_rounds(run, ledger)
+    promise = promise_of_rounds(run, paying(ledger, "Asking people spends", "asked"))
     reservation = ledger.reserve(run.coin.event, promise=promise, details={"rounds": rounds})
     run.once = lambda part, draw: reservation.drawn_once(draw, part=part)
     run.play(rounds)

@@ -37,7 +37,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
-from sordino.rewards.release_checks import weighed
+from sordino.rewards.release_checks import paying, weighed
 
 from .user_slots import Batch, RecordedUsers, RunUsers, Slots, UserSlots, interact
 
@@ -647,7 +647,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         update=made,
         neighbors=neighbors,
         bounds=bounds,
-        ledger=ledger,
+        ledger=paying(ledger, "Every batch spends", "spent"),
         path=None if checkpoint is None else Path(checkpoint),
         progress=progress,
     )

@@ -552,11 +552,7 @@ def _release_records(
         noise=np.diag(noise),
         count_variance=variance / weight**2,
     )
-    return ReleasedVotes(
-        boards={"": votes},
-        **provenance(released),
-        method="record-sum",
-    )
+    return ReleasedVotes(boards={"": votes}, **provenance(released), method="record-sum")
 
 
 def _record_rows(battles: Pairs | ChunkSurvey, items: ItemDifferences) -> Rows:

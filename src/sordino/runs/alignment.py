@@ -567,7 +567,8 @@ def perform_call(
     for own, hint, said in declared(kind):
         value, kinds = given.get(own.name), (hint, *get_args(hint))
         words = next((each for each in kinds if type(each) is EnumType), None)
-        if value is not None and (permitted := tuple(words or said.choices)):
+        flags = (True, False) if bool in kinds else ()  # a text such as "no" is a yes to Python
+        if value is not None and (permitted := tuple(words or said.choices or flags)):
             word = _validate.one_of(own.name, getattr(value, "option", value), permitted)
             given[own.name] = words(word) if words else word
         elif isinstance(value, str) and Path in kinds:

@@ -198,13 +198,14 @@ def test_infinity_is_the_algorithm_without_privacy(run):
         ({"candidates": {}}, "candidates"),
         ({"world": object()}, "world"),
         ({"simulate_seed": -1}, "simulate_seed"),
+        ({"ledger": None}, "a ledger is needed"),
     ],
 )
 def test_bad_settings_spend_nothing(open_ledger, settings, named):
     ledger = open_ledger(5.0)
     given = {"world": LINEAR, "rounds": 5, "epsilon": 1.0, "temperature": 1.0} | settings
     with pytest.raises(UsageError, match=named):
-        align_online(given.pop("world"), ledger=ledger, **given)
+        align_online(given.pop("world"), **({"ledger": ledger} | given))
     assert not ledger.spends
 
 

@@ -191,6 +191,8 @@ def test_the_step_is_the_worlds_or_the_theorems(opened):
     assert run(World(), opened(name="c")).step == pytest.approx(theorem)
     with pytest.raises(UsageError, match="step"):
         run(World(), opened(name="d"), step=-1.0)
+    with pytest.raises(UsageError, match="a ledger is needed"):
+        run(World(), None)
 
 
 def test_rewards_out_of_range_are_clipped(opened):
