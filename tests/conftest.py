@@ -30,6 +30,7 @@ if ROOMY and "TMPDIR" not in os.environ:
     # A ledger waits for the disk at every entry; a kill, unlike a power cut, loses nothing here.
     os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-", dir=MEMORY)  # of the workers too
     tempfile.tempdir, OWN_FOLDER = None, os.environ["TMPDIR"]
+    Path(OWN_FOLDER).chmod(0o711)  # some tests of root are another user for a moment
 else:
     OWN_FOLDER = None
 

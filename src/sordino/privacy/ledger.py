@@ -214,7 +214,7 @@ class Ledger:
         if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
-            if budget is None:
+            if not isinstance(budget, Guarantee):
                 raise UsageError(
                     f"There is no ledger {path.name} yet: to create it, give budget (a Guarantee), "
                     "and data (a name for the data set) if its questions are private."

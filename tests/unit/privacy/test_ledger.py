@@ -58,7 +58,7 @@ def test_a_new_ledger_holds_its_name_and_budget_and_no_spend(path):
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"data": "answers"}, {"data": "half \ud800", "budget": promise()}],
+    [{}, {"data": "answers"}, {"budget": 2.0}, {"data": "half \ud800", "budget": promise()}],
 )
 def test_a_ledger_is_not_made_without_a_budget(path, given):
     with pytest.raises(UsageError, match=r"to create it|data must be a text"):
