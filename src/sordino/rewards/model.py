@@ -153,10 +153,11 @@ class RewardModel:
         """Return the reward of each row of features, shape (n, d), dense or sparse.
 
         Raises:
-            DataError: The number of columns is not d.
+            DataError: The number of columns is not d, or a number is none.
         """
-        if np.ndim(rows) != 2 or np.shape(rows)[1] != len(self.weights):  # noqa: PLR2004
-            raise DataError(f"rows must have shape (n, {len(self.weights)}), got {np.shape(rows)}.")
+        rows = rows if issparse(rows) else _validate.finite_array("rows", rows, ndim=2)
+        if rows.shape[1:] != self.weights.shape:
+            raise DataError(f"rows must have shape (n, {len(self.weights)}), got {rows.shape}.")
         return np.asarray(rows @ self.weights, dtype=np.float64)
 
     def predict_proba(

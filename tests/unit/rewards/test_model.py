@@ -98,3 +98,6 @@ def test_a_reward_fitted_on_differences_reads_no_texts(budget):
         reward.score(["p"], ["a"])
     assert reward.score_features(np.eye(2)).tolist() == [1.0, 1.0]
     assert reward.score_features([[1.0, 0.0]]).tolist() == [1.0]
+    for rows in ([[np.nan, 0.0]], [["1", "0"]], [[1.0, 0.0], [1.0]], [1.0, 0.0], [[1.0]]):
+        with pytest.raises(sordino.DataError, match="rows must"):
+            reward.score_features(rows)
