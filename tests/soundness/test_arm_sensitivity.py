@@ -6,7 +6,7 @@ Data sets are arms (N, S): N rewards in [0, R] of sum S. Nothing is sampled but 
 import json
 import math
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 
 import mpmath
@@ -15,12 +15,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import differential_evolution
-from tests.claims.proved_bounds import pessimism_only_loss
 from tests.tiers import few
 
 from sordino.mechanisms import score_sensitivity as arms_
 from sordino.mechanisms.score_sensitivity import penalty_step
-from sordino.privacy.conversions import replace_from_add_remove
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "intrinsic.json").read_text(encoding="utf-8"))
@@ -69,15 +67,6 @@ def policy(scores, temperature, log_reference):
 def loss(one, other):
     """The largest log-ratio, either way."""
     return max(abs(mpmath.log(p / q)) for p, q in zip(one, other, strict=True) if p or q)
-
-
-def delta_at(epsilon, one, other):
-    """The smallest δ at ε, either way."""
-    factor = mpmath.exp(epsilon)
-    return max(
-        sum(max(mpmath.mpf(0), p - factor * q) for p, q in zip(a, b, strict=True))
-        for a, b in ((one, other), (other, one))
-    )
 
 
 def with_record(arms, arm, reward):
@@ -312,65 +301,6 @@ def test_the_vectors_of_one_data_set_are_within_the_range_of_its_least_count(row
 
 
 # --- pessimism only --------------------------------------------------------------------------
-
-
-def pessimistic(arms, setting, log_reference):
-    """The policy of plain means less a penalty; an arm never pulled is never drawn."""
-    scores = [score(arm, penalty=setting["penalty"]) for arm in arms]
-    return policy(scores, setting["temperature"], log_reference)
-
-
-def data_sets(size, arms):
-    """All data sets of so many records with rewards 0 and 1."""
-    for counts in product(range(size + 1), repeat=arms):
-        if sum(counts) == size:
-            yield from product(*([(n, k) for k in range(n + 1)] for n in counts))
-
-
-PESSIMISM = [
-    {"actions": 2, "least_count": 1, "temperature": 0.5, "penalty": 4.0, "reward_range": 1.0},
-    {"actions": 2, "least_count": 2, "temperature": 0.3, "penalty": 9.0, "reward_range": 1.0},
-    {"actions": 3, "least_count": 1, "temperature": 0.4, "penalty": 5.0, "reward_range": 1.0},
-    {"actions": 2, "least_count": 3, "temperature": 2.0, "penalty": 1.0, "reward_range": 1.0},
-]
-
-
-@pytest.mark.parametrize("ratio", few([1.0, 20.0], 20.0))
-@pytest.mark.parametrize("setting", PESSIMISM, ids=str)
-def test_pessimism_alone_keeps_what_it_states_and_attains_its_delta(setting, ratio):
-    size = 6 if setting["actions"] == 2 else 5
-    epsilon, delta = pessimism_only_loss(size, **setting, reference_ratio=ratio)
-    twice = replace_from_add_remove(epsilon, delta)
-    gap, rest = math.log(ratio), [0.0] * (setting["actions"] - 1)
-    worst, replaced, pure = mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(0)
-    for shared, reference in product(
-        data_sets(size, setting["actions"]), ([gap, *rest], [-gap, *rest])
-    ):
-        before = pessimistic(shared, setting, reference)
-        after = {
-            record: pessimistic(with_record(shared, *record), setting, reference)
-            for record in records(setting["actions"])
-        }
-        worst = max(worst, *(delta_at(epsilon, before, other) for other in after.values()))
-        for (arm, _), other in after.items():
-            if shared[arm][0] >= setting["least_count"]:
-                pure = max(pure, loss(before, other))
-        replaced = max(
-            replaced, *(delta_at(twice[0], a, b) for a, b in combinations(after.values(), 2))
-        )
-    assert worst <= delta
-    assert replaced <= twice[1]
-    assert pure <= epsilon
-    if setting["actions"] == 2 and setting["least_count"] == 1:
-        assert worst >= 0.999 * delta
-
-
-def test_the_epsilon_of_pessimism_alone_is_attained_by_a_rare_arm():
-    setting = PESSIMISM[1]
-    epsilon, _ = pessimism_only_loss(6, **setting, reference_ratio=math.exp(60))
-    one = [(2, 0), (4, 0)]
-    found = [pessimistic(arms, setting, (-60, 0)) for arms in (one, with_record(one, 0, 1))]
-    assert 0.999 * epsilon <= loss(*found) <= epsilon
 
 
 # --- rounding --------------------------------------------------------------------------------

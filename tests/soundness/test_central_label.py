@@ -8,12 +8,12 @@ import itertools
 import json
 import pickle
 import random
-import sqlite3
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.soundness.test_release_order import durable_kinds
 
 import sordino
 from sordino import _random
@@ -58,14 +58,6 @@ def accounts(tmp_path):
     """Return a maker of ledgers, each in a folder of its own."""
     made = itertools.count()
     return lambda **terms: account(tmp_path / f"account{next(made)}", **terms)
-
-
-def durable_kinds(path):
-    """The kinds of all rows that another process sees at this moment."""
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    kinds = [row[0] for row in connection.execute("SELECT kind FROM rows ORDER BY sequence")]
-    connection.close()
-    return kinds
 
 
 def artifacts(folder, monkeypatch, labels, *, outcome, mechanism=MECHANISM, unit="label"):
@@ -191,17 +183,6 @@ def test_nothing_after_the_release_spends_or_looks_at_labels(tmp_path, monkeypat
     assert sordino.Ledger.open(ledger.path).head == before
 
 
-def test_over_the_budget_nothing_is_drawn(tmp_path, monkeypatch):
-    ledger = account(tmp_path, 0.9)
-    pairs = watched(pairs_of(labels_of()), ledger.path)
-    monkeypatch.setattr(label_sum, "with_noise", lambda *_: pytest.fail("noise was drawn"))
-    monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("coins were drawn"))
-    with pytest.raises(sordino.BudgetExceeded):
-        sordino.fit_reward(pairs, mechanism=MECHANISM, ledger=ledger)
-    assert pairs.__dict__["looks"] == []
-    assert durable_kinds(ledger.path) == ["open"]
-
-
 def test_a_budget_that_another_process_used_up_is_seen(tmp_path, monkeypatch):
     """The first check is a courtesy; what counts is the one under the ledger's lock."""
     ledger = account(tmp_path, 1.2)
@@ -219,19 +200,6 @@ def test_a_budget_that_another_process_used_up_is_seen(tmp_path, monkeypatch):
         sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
 
 
-def test_a_crash_while_drawing_counts_as_spent(tmp_path, monkeypatch):
-    ledger = account(tmp_path)
-
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(label_sum, "with_noise", crash)
-    with pytest.raises(KeyboardInterrupt):
-        sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
-    assert durable_kinds(ledger.path) == ["open", "reserve"]
-    assert ledger.total().epsilon == pytest.approx(1.0, rel=1e-6)
-
-
 def test_what_the_entry_says_is_what_the_noise_keeps(tmp_path):
     ledger = account(tmp_path)
     reward = sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
@@ -245,26 +213,6 @@ def test_what_the_entry_says_is_what_the_noise_keeps(tmp_path):
     assert steps.max() / design.scale == pytest.approx(mu, rel=1e-5)
     assert reward.guarantee.epsilon == pytest.approx(1.0, rel=1e-6)
     assert reward.guarantee.epsilon <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("unit", "neighbors", "trust"),
-    [
-        ("record", "REPLACE_ONE", "central"),
-        ("record", "ADD_OR_REMOVE_ONE", "central"),
-        ("label", "REPLACE_SPECIAL", "central"),
-        ("label", "REPLACE_ONE", "local"),
-    ],
-)
-def test_a_ledger_about_something_else_is_refused(tmp_path, unit, neighbors, trust):
-    budget = sordino.Guarantee(
-        3.0, delta=1e-6, unit=unit, neighbors=getattr(sordino.privacy.guarantee, neighbors),
-        trust=trust,
-    )  # fmt: skip
-    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="test", budget=budget)
-    with pytest.raises(sordino.PrivacyError):
-        sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
-    assert durable_kinds(ledger.path) == ["open"]
 
 
 def test_a_sum_is_released_under_its_own_promise_only(tmp_path):
@@ -465,22 +413,6 @@ def test_machines_that_run_tasks_twice_change_nothing(tmp_path, accounts, monkey
         assert len(ledger.spends) == 1
     assert [one.tobytes() for one in found] == [found[0].tobytes()] * 3
     assert len(drawn) == 3
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monkeypatch, drawn):
-    """A crash then leaves the spend on the ledger; one while labels are added up does not."""
-    chunks = write(tmp_path / "in", *world())
-    ledger = accounts()
-
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    owner, name = (label_sum, "with_noise") if drawn else (label_sum._Steps, "__call__")
-    monkeypatch.setattr(owner, name, crash)
-    with pytest.raises(KeyboardInterrupt):
-        released_of_files(chunks, ledger, InProcess())
-    assert len(ledger.spends) == drawn
 
 
 def test_rows_that_change_on_the_way_are_refused():

@@ -6,12 +6,9 @@ afterwards) that shows that the kills are dense enough to find it.
 """
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import textwrap
-from pathlib import Path
 
 import pytest
 from tests.tiers import few
@@ -118,17 +115,6 @@ DRIVER = textwrap.dedent(
 )
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Yield a folder in memory where there is one: a kill, unlike a power cut, loses no page."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
-
-
 def outcome(mode, folder, kills, limit=3.0):
     """Run the driver and return what it found."""
     done = subprocess.run(
@@ -142,8 +128,8 @@ def outcome(mode, folder, kills, limit=3.0):
 
 
 @pytest.mark.deep
-def test_a_crash_never_loses_a_spend(folder):
-    found = outcome("spend", folder, KILLS, 1000.0)
+def test_a_crash_never_loses_a_spend(tmp_path):
+    found = outcome("spend", tmp_path, KILLS, 1000.0)
     assert found["killed"] >= 200
     assert found["failed"] == 0
     assert found["unrecorded"] == 0
@@ -151,28 +137,28 @@ def test_a_crash_never_loses_a_spend(folder):
 
 
 @pytest.mark.deep
-def test_a_crash_never_lets_the_budget_be_passed(folder):
-    found = outcome("spend", folder, 60)
+def test_a_crash_never_lets_the_budget_be_passed(tmp_path):
+    found = outcome("spend", tmp_path, 60)
     assert found["spent_out"] >= 1
     assert found["most"] == 30
     assert found["over"] == 0
 
 
 @pytest.mark.deep
-def test_drawing_before_writing_would_be_caught(folder):
-    assert outcome("late", folder, 60)["unrecorded"] > 0
+def test_drawing_before_writing_would_be_caught(tmp_path):
+    assert outcome("late", tmp_path, 60)["unrecorded"] > 0
 
 
 @pytest.mark.deep
-def test_a_crash_during_creation_leaves_a_valid_ledger_or_none(folder):
-    found = outcome("create", folder, KILLS)
+def test_a_crash_during_creation_leaves_a_valid_ledger_or_none(tmp_path):
+    found = outcome("create", tmp_path, KILLS)
     assert found["failed"] == 0
     assert found["killed"] == KILLS
     assert min(found["absent"], found["present"], found["strays"]) > 10
 
 
 @pytest.mark.parametrize("leftover", few(["", "-wal", "-shm"], "-wal"))
-def test_remains_of_a_killed_creation_do_not_break_a_later_one(folder, leftover):
-    (folder / f".spend.db.0123456789abcdef{leftover}").write_bytes(b"half a page")
-    found = outcome("create", folder, 3)
+def test_remains_of_a_killed_creation_do_not_break_a_later_one(tmp_path, leftover):
+    (tmp_path / f".spend.db.0123456789abcdef{leftover}").write_bytes(b"half a page")
+    found = outcome("create", tmp_path, 3)
     assert found["failed"] == 0

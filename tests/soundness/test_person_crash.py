@@ -7,12 +7,9 @@ for every k; its successor is killed further on; the last one may finish.
 """
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -150,17 +147,6 @@ DRIVER = textwrap.dedent(
 )
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Yield a folder in memory where there is one: a kill, unlike a power cut, loses no page."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
-
-
 def outcome(mode, folder, cap):
     """Run the driver and return what it found."""
     done = subprocess.run(
@@ -174,8 +160,8 @@ def outcome(mode, folder, cap):
 
 
 @pytest.mark.parametrize(("cap", "most"), [("none", 4), (2, 2)])
-def test_wherever_it_is_killed_the_ledger_counts_at_least_what_was_drawn(folder, cap, most):
-    found = outcome("honest", folder, cap)
+def test_wherever_it_is_killed_the_ledger_counts_at_least_what_was_drawn(tmp_path, cap, most):
+    found = outcome("honest", tmp_path, cap)
     assert found["killed"] > 50
     assert found["finished"] > 25
     assert {found[bad] for bad in ("failed", "over", "not_stored", "refused")} == {0}
@@ -183,12 +169,12 @@ def test_wherever_it_is_killed_the_ledger_counts_at_least_what_was_drawn(folder,
     assert found["entries"] >= 2
 
 
-def test_an_entry_for_one_label_only_is_found(folder):
-    assert outcome("once", folder, 2)["over"] > 0
+def test_an_entry_for_one_label_only_is_found(tmp_path):
+    assert outcome("once", tmp_path, 2)["over"] > 0
 
 
-def test_a_choice_that_forgets_what_was_answered_is_found(folder):
+def test_a_choice_that_forgets_what_was_answered_is_found(tmp_path):
     """The same person is then asked more than the cap, or a run wants coins it did not pay for."""
-    found = outcome("forgetful", folder, 2)
+    found = outcome("forgetful", tmp_path, 2)
     assert found["most"] > 2
     assert found["failed"] > 0

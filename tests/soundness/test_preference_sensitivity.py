@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse
 from scipy.special import expit
 from tests.claims.proved_bounds import (
-    closed_form_label_range,
-    withheld_label_loss_outside,
     withheld_label_range,
 )
 from tests.tiers import few
@@ -193,10 +191,6 @@ def test_no_flipped_label_moves_the_fit_over_a_ball_further(world, ridge, ball, 
     if ridge > 0:
         plain = withheld_ridge_label_range(ridge, spread=spread_of(queries), bound=bound)
         assert width(change) <= plain * ROUNDING + 4 * wrong + 1e-9
-    least = float(np.linalg.eigvalsh(rows.T @ rows)[0])
-    if least > 1e-9:
-        closed = closed_form_label_range(least, ball=ball, spread=spread_of(queries), bound=bound)
-        assert width(change) <= closed * ROUNDING + 4 * wrong + 1e-9
 
 
 @given(worlds(), ridges, st.one_of(st.none(), balls), st.sampled_from([0.0, 0.3, 10.0]),
@@ -249,9 +243,6 @@ def test_the_range_of_public_pairs_is_nearly_attained(ball):
     stated = withheld_label_range(rows, queries, ridge=0.0, ball=ball)
     (row,) = (r for r in PUBLISHED["CE8b_thm3_ratio_vs_B"] if r["B"] == ball)
     assert row["ratio_true_over_corrected"] * (1 - 1e-3) <= truth / stated <= ROUNDING
-    closed = closed_form_label_range(4.0 * n, ball=ball)
-    assert stated == pytest.approx(closed, rel=1e-8)
-    assert truth <= closed
     published = stated * row["ratio_true_over_corrected"] / row["ratio_true_over_claim"]
     assert truth > 2 * published  # its constant is too small by 2(1 + e^{−2B})
 
@@ -350,44 +341,3 @@ def test_the_vectors_of_the_ridge():
         assert stated == pytest.approx(row["addremove"], rel=1e-9)
         stated = withheld_record_range(given_["lam_r"], ball=1.0, **terms) / eta
         assert stated == pytest.approx(row["addremove_B1"], rel=1e-9)
-
-
-def hockey_stick(one, other, epsilon, reference=(0.0, 0.0)):
-    policies = []
-    for exponents in (one, other):
-        weights = [mpmath.exp(x + r) for x, r in zip(exponents.tolist(), reference, strict=True)]
-        policies.append([w / mpmath.fsum(weights) for w in weights])
-    factor = mpmath.exp(epsilon)
-    return max(
-        mpmath.fsum(max(p - factor * q, 0) for p, q in zip(a, b, strict=True))
-        for a, b in (policies, policies[::-1])
-    )
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 1.0]), st.sampled_from([0.0, 0.02]))
-@settings(max_examples=60)
-def test_what_is_outside_a_public_set_is_as_rare_as_stated(seed, temperature, wrong):
-    """Every candidate, both data sets, errors of the scores against us, in exact arithmetic."""
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(5, 2)) * rng.choice([0.5, 3.0])
-    queries = rng.normal(size=(4, 2))
-    inside = np.array([True, True, False, rng.random() < 0.5])
-    reference = rng.normal(size=4) * 3
-    reference[2] = -math.inf if rng.random() < 0.2 else reference[2] - 5
-    taken = rng.random(4)
-    curvature = LabelCurvature.of(rows, ridge=0.5, ball=1.0)
-    over, outside = withheld_label_loss_outside(
-        curvature, queries, inside, temperature=temperature, log_reference=reference,
-        penalties=taken, inexactness=wrong,
-    )  # fmt: skip
-    labels = rng.integers(0, 2, 5).astype(float)
-    for i in range(5):
-        ends = []
-        for label in (0.0, 1.0):
-            labels[i] = label
-            found = scores((rows, labels, np.ones(5)), queries, 0.5, 1.0) - taken
-            ends.append((found + np.where(inside, -wrong, wrong)) / temperature)
-            policy = np.exp(ends[-1] + reference - np.logaddexp.reduce(ends[-1] + reference))
-            assert policy[~inside].sum() <= outside * ROUNDING + 1e-15
-        lost = hockey_stick(*ends, over / temperature, tuple(reference))
-        assert lost <= outside * ROUNDING + 1e-12

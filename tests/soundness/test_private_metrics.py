@@ -7,7 +7,6 @@ sides; with the steps in their order; and with intervals that hold the truth.
 import dataclasses
 import functools
 import json
-import sqlite3
 from collections import Counter
 
 import numpy as np
@@ -18,7 +17,6 @@ from scipy.special import expit
 
 import sordino
 from sordino import _random
-from sordino._random import SystemEntropy
 from sordino.engines.engine import Rows
 from sordino.mechanisms import gaussian, label_sum
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -80,14 +78,6 @@ def reward_on(ledger, weights):
     entry = ledger.reserve(mechanism.event, promise=promise, details=dict(UNREAD))
     entry.commit("00")
     return reward_of(weights, promise, (entry.release_id,))
-
-
-def durable_kinds(path):
-    """The kinds of all rows that another process sees at this moment."""
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    kinds = [row[0] for row in connection.execute("SELECT kind FROM rows ORDER BY sequence")]
-    connection.close()
-    return kinds
 
 
 @pytest.fixture
@@ -453,38 +443,6 @@ def purchase(folder, unit, linear_world, *, epsilon=9.0, held_out=True):
 
 
 @pytest.mark.parametrize("unit", ["label", "record"])
-def test_the_entry_is_durable_before_the_noise(tmp_path, monkeypatch, linear_world, unit):
-    buy, ledger, _ = purchase(tmp_path, unit, linear_world)
-    drawn = []
-
-    def crash(*_):
-        drawn.append(durable_kinds(ledger.path))
-        raise KeyboardInterrupt
-
-    for module in (label_sum, gaussian):
-        monkeypatch.setattr(module, "with_noise", crash)
-    before = ledger.total().epsilon
-    with pytest.raises(KeyboardInterrupt):
-        buy()
-    assert drawn == [["open", "reserve", "commit", "reserve"]]
-    assert ledger.total().epsilon > before  # a crash counts as spent
-    entry = json.loads(ledger.spends[-1].payload)
-    assert entry["details"] == {"held_out": "measured"}
-    assert entry["caveats"] == (["person-group"] if unit == "record" else [])
-
-
-@pytest.mark.parametrize("unit", ["label", "record"])
-def test_over_the_budget_nothing_is_drawn(tmp_path, monkeypatch, linear_world, unit):
-    buy, ledger, _ = purchase(tmp_path, unit, linear_world, epsilon=1.1)
-    for module in (label_sum, gaussian):
-        monkeypatch.setattr(module, "with_noise", lambda *_: pytest.fail("noise was drawn"))
-    monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("coins were drawn"))
-    with pytest.raises(sordino.BudgetExceeded):
-        buy()
-    assert durable_kinds(ledger.path) == ["open", "reserve", "commit"]
-
-
-@pytest.mark.parametrize("unit", ["label", "record"])
 def test_a_reward_that_saw_these_rows_is_not_judged_by_them(tmp_path, linear_world, unit):
     buy, ledger, _ = purchase(tmp_path, unit, linear_world, held_out=False)
     with pytest.raises(sordino.UsageError, match="fitted on all rows"):
@@ -511,6 +469,9 @@ def test_the_certificate_states_both_and_no_less(tmp_path, linear_world, unit):
     found = buy()
     mechanism = NOISES[REPLACE_SPECIAL] if unit == "record" else LABELS
     assert event_of(ledger.spends[-1]) == found.event == mechanism.event
+    entry = json.loads(ledger.spends[-1].payload)
+    assert entry["details"] == {"held_out": "measured"}
+    assert entry["caveats"] == (["person-group"] if unit == "record" else [])
     attached = found.attached(reward, ledger)
     certificate = sordino.certify(attached, ledger)
     assert certificate.guarantee == attached.guarantee

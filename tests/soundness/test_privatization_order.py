@@ -2,11 +2,11 @@
 
 import json
 import shutil
-import sqlite3
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from tests.soundness.test_release_order import durable_kinds
 
 from sordino._random import SystemEntropy
 from sordino.errors import BudgetExceeded, FileSystemError, PrivacyError
@@ -33,14 +33,6 @@ from .test_privatization import (
 )
 
 pytestmark = pytest.mark.usefixtures("few_parts")
-
-
-def durable_kinds(path):
-    """The kinds of all rows that another process sees at this moment."""
-    with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as connection:
-        kinds = [row[0] for row in connection.execute("SELECT kind FROM rows ORDER BY sequence")]
-    connection.close()
-    return kinds
 
 
 def watch_coins(monkeypatch, path):

@@ -7,12 +7,12 @@ that they write or say; whatever differs has gone around the mechanism.
 import itertools
 import json
 import math
-import sqlite3
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
+from tests.soundness.test_release_order import durable_kinds
 
 import sordino
 from sordino import _random
@@ -62,14 +62,6 @@ def account(folder, *, unit="label", neighbors=REPLACE_ONE, epsilon=4.0, delta=D
         epsilon, delta=delta, unit=unit, neighbors=neighbors, trust="central"
     )
     return sordino.Ledger.open(folder / "spend.db", data="test", budget=budget)
-
-
-def durable_kinds(path):
-    """The kinds of all rows that another process sees at this moment."""
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    kinds = [row[0] for row in connection.execute("SELECT kind FROM rows ORDER BY sequence")]
-    connection.close()
-    return kinds
 
 
 def without_time(patch):
@@ -130,49 +122,6 @@ def test_nothing_but_the_noised_sum_is_told(tmp_path, monkeypatch, statistic, ki
     assert first != second
     for name, value in one.items():
         assert value == other[name], name
-
-
-@pytest.mark.parametrize("kind", ["items", "slates", "person"])
-def test_the_entry_is_durable_before_noise_is_drawn(tmp_path, monkeypatch, kind):
-    seen = []
-
-    def crash(*_):
-        seen.append(durable_kinds(tmp_path / "spend.db"))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(label_sum, "with_noise", crash)
-    ledger = account(tmp_path, unit="person" if kind == "person" else "label")
-    with pytest.raises(KeyboardInterrupt):
-        sordino.fit_reward(
-            rankings_of(1, kind), mechanism=noise_of("borda", kind), ledger=ledger, ball=3.0
-        )
-    assert seen[0][-1] == "reserve"
-    assert ledger.total().epsilon == pytest.approx(1.0, rel=1e-3)  # a crash overcounts
-
-
-def spent_as_a_sum(folder):
-    ledger = account(folder, epsilon=0.5)
-    sordino.fit_reward(rankings_of(1, "items"), mechanism=noise_of("borda", "items"), ledger=ledger)
-
-
-def spent_on_choices(folder):
-    coin, ledger = KaryRandomizedResponse(1.0, K), account(folder, epsilon=0.5)
-    privatize_choices(rankings_of(1, "items"), coin, ledger=ledger)
-
-
-def spent_on_records(folder):
-    record_fit(folder, rankings_of(1, "items"), epsilon=0.5)
-
-
-@pytest.mark.parametrize("way", [spent_as_a_sum, spent_on_choices, spent_on_records])
-def test_overspending_draws_nothing(tmp_path, monkeypatch, way):
-    drawn = []
-    monkeypatch.setattr(label_sum, "with_noise", lambda *_: drawn.append(1))
-    monkeypatch.setattr(KaryRandomizedResponse, "release", lambda *_, **__: drawn.append(1))
-    monkeypatch.setattr(RankingObjectivePerturbation, "release", lambda *_, **__: drawn.append(1))
-    with pytest.raises(sordino.BudgetExceeded):
-        way(tmp_path)
-    assert not drawn
 
 
 def test_two_candidates_get_the_noise_of_pairs(tmp_path):
@@ -252,19 +201,6 @@ def test_records_tell_neither_ballots_nor_their_number(tmp_path, monkeypatch):
             reward, ledger = record_fit(folder, rankings)
             found.append(shown(reward, ledger, folder) | {"worths": repr(reward.worths())})
     assert found[0] == found[1]
-
-
-def test_the_entry_is_durable_before_the_tilt_is_drawn(tmp_path, monkeypatch):
-    seen = []
-
-    def crash(*_, **__):
-        seen.append(durable_kinds(tmp_path / "spend.db"))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RankingObjectivePerturbation, "release", crash)
-    with pytest.raises(KeyboardInterrupt):
-        record_fit(tmp_path, rankings_of(1, "items"))
-    assert seen[0][-1] == "reserve"
 
 
 # --- real ballots -----------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse
-from tests.claims.proved_bounds import plain_ridge_range
 from tests.tiers import few
 
 from sordino.mechanisms.score_sensitivity import constrained_ridge_range, public_design_ridge_range
@@ -92,12 +91,6 @@ def constrained_bound(ridge, ball, penalty=0.0, reward_bound=1.0):
     )
 
 
-def plain_bound(ridge, penalty=0.0):
-    return lambda spread, n: plain_ridge_range(
-        ridge, math.ceil(n), spread=spread, reward_bound=1.0, penalty=penalty
-    )
-
-
 @st.composite
 def worlds(draw, most=6):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -141,23 +134,6 @@ def test_no_record_moves_the_constrained_fit_further(world, ridge, ball, penalty
     assert width(first - second) <= 2 * bound * ROUNDING + floor
 
 
-@given(worlds(), sizes, st.sampled_from([0.0, 0.3, 10.0]))
-@settings(max_examples=300)
-def test_no_record_moves_the_plain_fit_further(world, ridge, penalty):
-    base, one, other, queries, _ = world
-    n = int(base[2].sum())
-    bound = plain_ridge_range(
-        ridge, n, spread=spread_of(queries), reward_bound=1.0, penalty=penalty
-    )
-    here = scores(added(base, 0 * one[0], 0.0), queries, ridge, penalty=penalty)
-    first, second = (
-        scores(added(base, *record), queries, ridge, penalty=penalty) for record in (one, other)
-    )
-    floor = 1e-12 * (1 + penalty + math.sqrt(n))
-    assert width(first - here) <= bound * ROUNDING + floor
-    assert width(first - second) <= 2 * bound * ROUNDING + floor
-
-
 def line(n, size, reward, last, ends=(1.0, -1.0)):
     """In one dimension: n rows of one size and reward, one more record, and actions."""
     world = np.array([[size]]), np.array([reward]), np.array([float(n)])
@@ -185,20 +161,6 @@ def test_the_penalty_adds_to_the_constrained_range(ridge):
     assert 0.95 <= share <= ROUNDING
 
 
-@pytest.mark.parametrize(("ridge", "n"), [(1e-3, 10**6), (0.3, 10**6), (1.0, 100), (30.0, 10**6)])
-def test_the_plain_range_is_nearly_attained(ridge, n):
-    """The spectrum that q is largest for, and a last record against the weights."""
-    best = optimize.minimize_scalar(
-        lambda s: -math.sqrt(s) * s * math.sqrt(1 - ridge * s) / (1 + s),
-        bounds=(0.5 / ridge, 1 / ridge), options={"xatol": 1e-12}, method="bounded",
-    ).x  # fmt: skip
-    size = math.sqrt((1 / best - ridge) / n)
-    if size > 1:
-        pytest.skip("rows would be too long")
-    share = ratio_of(line(n, size, 1.0, (-1.0, 1.0)), ridge, plain_bound(ridge))
-    assert 0.95 <= share <= ROUNDING
-
-
 @pytest.mark.deep
 @pytest.mark.parametrize("ridge", few([0.01, 0.5, 3.0, 100.0], 0.5))
 @pytest.mark.parametrize("penalty", few([0.0, 1.0], 1.0))
@@ -206,14 +168,6 @@ def test_no_search_refutes_the_constrained_range(ridge, penalty):
     bound = constrained_bound(ridge, 1.0, penalty)
     best = largest_ratio(lambda found: ratio_of(found, ridge, bound, 1.0, penalty))
     assert 0.3 <= best <= ROUNDING
-
-
-@pytest.mark.parametrize("ridge", few([0.05, 1.0, 30.0], 1.0))
-@pytest.mark.parametrize("penalty", few([0.0, 1.0], 1.0))
-def test_no_search_refutes_the_plain_range(ridge, penalty):
-    bound = plain_bound(ridge, penalty)
-    best = largest_ratio(lambda found: ratio_of(found, ridge, bound, penalty=penalty))
-    assert 0.1 <= best <= ROUNDING
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 5), sizes, sizes)
@@ -275,8 +229,6 @@ def test_the_vectors_of_ridge_regression():
     for row in vector("linear ridge worst case"):
         given_, ball = row["inputs"], 1.0
         terms = {"spread": given_["Dphi"], "reward_bound": given_["R"], "penalty": given_["beta0"]}
-        stated = plain_ridge_range(given_["lam"], given_["n_smaller_max"], **terms)
-        assert stated == pytest.approx(row["corrected"], rel=1e-9)
         stated = constrained_ridge_range(given_["lam"], ball=ball, **terms)
         assert stated == pytest.approx(row["constrained_B1"], rel=1e-9)
     (row,) = vector("linear reward-only")
@@ -292,6 +244,5 @@ def test_the_instance_in_one_dimension_is_below_our_ranges(lam, n, size):
     found = line(n, size, 1.0, (-1.0, 1.0))
     truth = ratio_of(found, lam, lambda *_: 1.0)
     assert truth == pytest.approx(row["exact"], rel=1e-9)
-    assert truth <= plain_ridge_range(lam, n, spread=2.0, reward_bound=1.0)
     for ball in (0.2, 1.0, 1.5):
         assert ratio_of(found, lam, constrained_bound(lam, ball), ball) <= ROUNDING

@@ -4,18 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from tests.claims.proved_bounds import pessimism_only_loss
 
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms import score_sensitivity as arms_
-
-PESSIMISM = {
-    "actions": 5,
-    "least_count": 200,
-    "temperature": 0.1,
-    "penalty": 47.0,
-    "reward_range": 1.0,
-}
 
 
 def test_simple_cases():
@@ -79,33 +70,3 @@ def test_a_negative_count_is_named_by_its_index_alone():
     with pytest.raises(DataError, match="index 1 ") as caught:
         arms_.rewards_only_range(np.array([7, -12345]), shrinkage=1.0, reward_range=1.0)
     assert "12345" not in str(caught.value)
-
-
-def test_pessimism_that_is_too_weak_promises_nothing():
-    weak = {**PESSIMISM, "penalty": 0.0, "temperature": 1e-3}
-    _, delta = pessimism_only_loss(10_000, **weak)
-    assert delta == 1.0
-
-
-def test_a_delta_below_all_floats_is_rounded_up():
-    _, delta = pessimism_only_loss(10_000, **{**PESSIMISM, "temperature": 1e-6})
-    assert delta == math.ulp(0.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("n_min", 199),
-        ("actions", 1),
-        ("least_count", 0),
-        ("temperature", 0.0),
-        ("penalty", -1.0),
-        ("reward_range", -1.0),
-        ("reference_ratio", 0.5),
-        ("reference_ratio", math.inf),
-    ],
-)
-def test_settings_of_pessimism_alone_that_are_refused(name, value):
-    settings = {**PESSIMISM, "n_min": 10_000, name: value}
-    with pytest.raises(UsageError, match=name):
-        pessimism_only_loss(settings.pop("n_min"), **settings)

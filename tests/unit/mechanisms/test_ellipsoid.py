@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms import ellipsoid, grid
 from sordino.mechanisms.ellipsoid import (
@@ -171,12 +170,3 @@ def test_more_directions_than_matrices_hold_are_refused(monkeypatch):
     for make in (least_noise_ellipsoid, isotropic_ellipsoid):
         with pytest.raises(UsageError, match=r"may have 5 directions.*Nothing was spent"):
             make(normal(5, 90))
-
-
-def test_the_check_sees_rows_left_out_of_the_final_scaling(monkeypatch):
-    rows = CASES["round"]
-    whole = ellipsoid._longest
-    monkeypatch.setattr(
-        ellipsoid, "_longest", lambda x, whiten: whole(Rows.of(x.held[:50]), whiten)
-    )
-    assert norms(rows, least_noise_ellipsoid(rows)).max() > 1

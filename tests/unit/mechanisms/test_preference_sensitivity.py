@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from tests.claims.proved_bounds import (
-    closed_form_label_range,
-    withheld_label_loss_outside,
     withheld_label_range,
 )
 
@@ -49,10 +47,6 @@ def test_formulas_are_rounded_up_and_little(ridge, spread, ball, penalty, other)
             (size * 2 / lam, withheld_ridge_label_range(ridge, spread=spread, bound=2.0)),
             (size * 2 / lam + step, withheld_record_range(ridge, **terms)),
             (size * inside + step, withheld_record_range(ridge, ball=ball, **terms)),
-            (
-                size * min(2 / (slope * lam), 2 * mpmath.mpf(ball)),
-                closed_form_label_range(ridge, ball=ball, spread=spread),
-            ),
         ]
         for truth, stated in pairs:
             assert truth <= stated <= truth * (1 + 1e-6)
@@ -100,41 +94,6 @@ def test_the_ball_bounds_what_the_pairs_do_not():
     assert withheld_label_range(np.zeros((0, 2)), QUERIES, ridge=0.0, ball=0.3) == 0
 
 
-def test_what_is_outside_a_public_set():
-    made = LabelCurvature.of(PAIRS, ridge=1.0, ball=1.0)
-    queries = np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0]])
-    inside = np.array([True, True, False])
-    over, outside = withheld_label_loss_outside(
-        made, queries, inside, temperature=0.5, log_reference=[0.0, 0.0, -20.0]
-    )
-    assert over == pytest.approx(made.range(queries[:2]))
-    assert outside == pytest.approx(1 / (1 + math.exp(20 - 0.9 / 0.5)), rel=1e-9)
-    everything = withheld_label_loss_outside(made, queries, np.ones(3, bool), temperature=0.5)
-    assert everything == (made.range(queries), 0.0)
-    never = withheld_label_loss_outside(
-        made, queries, inside, temperature=0.5, log_reference=[0.0, 0.0, -math.inf]
-    )
-    assert never == (over, 0.0)
-
-
-def test_a_public_set_that_does_not_fit_is_refused():
-    made = LabelCurvature.of(PAIRS, ridge=1.0, ball=1.0)
-    inside = np.array([True, False])
-    with pytest.raises(UsageError, match="at least one"):
-        withheld_label_loss_outside(made, QUERIES, ~inside & inside, temperature=1.0)
-    with pytest.raises(DataError, match="truth values"):
-        withheld_label_loss_outside(made, QUERIES, np.array([1, 0]), temperature=1.0)
-    for more in (
-        {"log_reference": [-math.inf, 0.0]},
-        {"log_reference": [0.0, math.inf]},
-        {"log_reference": [0.0, math.nan]},
-    ):
-        with pytest.raises(DataError, match="finite inside"):
-            withheld_label_loss_outside(made, QUERIES, inside, temperature=1.0, **more)
-    with pytest.raises(DataError, match="one number for each"):
-        withheld_label_loss_outside(made, QUERIES, inside, temperature=1.0, penalties=[1.0])
-
-
 @pytest.mark.parametrize("wrong", [-1.0, math.nan, math.inf, 1e-61, 1e61, "1", True])
 def test_sizes_out_of_range_are_refused(wrong):
     with pytest.raises(UsageError, match="ridge"):
@@ -145,8 +104,6 @@ def test_sizes_out_of_range_are_refused(wrong):
         withheld_record_range(wrong, spread=1.0, bound=1.0)
     with pytest.raises(UsageError, match="bound"):
         withheld_ridge_label_range(1.0, spread=1.0, bound=wrong)
-    with pytest.raises(UsageError, match="least_eigenvalue"):
-        closed_form_label_range(wrong, ball=1.0)
 
 
 def test_the_plain_likelihood_and_a_penalty_without_its_matrix_are_refused():
