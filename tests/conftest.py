@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -83,7 +83,13 @@ def pytest_collection_finish():
 def pytest_sessionfinish(exitstatus):
     """Leave nothing in memory, unless a failure is to be looked at."""
     if OWN_FOLDER is not None and exitstatus == pytest.ExitCode.OK:
-        shutil.rmtree(OWN_FOLDER, ignore_errors=True)
+        for left in Path(OWN_FOLDER).iterdir():
+            if left.is_dir() and not left.name.startswith("pymp-"):  # that goes at exit by itself
+                shutil.rmtree(left, ignore_errors=True)
+            with suppress(OSError):
+                left.unlink()
+        with suppress(OSError):
+            Path(OWN_FOLDER).rmdir()
 
 
 class Coins:

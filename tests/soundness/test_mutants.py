@@ -65,6 +65,16 @@ def link_all(source, folder):
         (folder / path.name).symlink_to(path)
 
 
+def edited(mutant):
+    """Return the text of the file with the bug in it."""
+    text = (ROOT / "src/sordino" / mutant["file"]).read_text(encoding="utf-8")
+    for old, new in edits(mutant):
+        assert text.count(old) == 1, f"{mutant['name']}: the source has changed; plant it anew"
+        text = text.replace(old, new)
+    compile(text, mutant["file"], "exec")
+    return text
+
+
 def plant(mutant, folder):
     """Make a tree of links to the package with one bug in it; the rest is compiled already."""
     place = Path("sordino", mutant["file"])
@@ -72,13 +82,8 @@ def plant(mutant, folder):
     for parent in reversed(place.parents[:-1]):  # folders on the way to the file
         (folder / parent).unlink()
         link_all(ROOT / "src" / parent, folder / parent)
-    text = (ROOT / "src" / place).read_text(encoding="utf-8")
-    for old, new in edits(mutant):
-        assert text.count(old) == 1, f"{mutant['name']}: the source has changed; plant it anew"
-        text = text.replace(old, new)
-    compile(text, str(place), "exec")
     (folder / place).unlink()
-    (folder / place).write_text(text, encoding="utf-8")
+    (folder / place).write_text(edited(mutant), encoding="utf-8")
     os.utime(folder / place, (1, 1))  # no compiled file is of this time
 
 
@@ -115,6 +120,14 @@ def test_a_planted_bug_is_caught_by_its_test(tmp_path, passes, mutant):
     assert " error" not in text.splitlines()[-1], text[-2000:]
     code, text = passes((tmp_path / "failed.txt").read_text(encoding="utf-8"))
     assert code == 0, f"it fails by itself, without the bug: {text[-2000:]}"
+
+
+def test_every_bug_can_be_planted_and_names_a_test():
+    for mutant in MUTANTS:
+        file, _, test = mutant["caught_by"].partition("::")
+        name = test.partition("[")[0].rpartition("::")[2]
+        assert f"def {name}(" in (ROOT / file).read_text("utf-8"), mutant["caught_by"]
+        assert edited(mutant)
 
 
 def test_every_mechanism_has_a_mutant():
