@@ -111,6 +111,13 @@ def test_what_cannot_be_met_is_refused_in_the_words_of_a_call(judgments, tmp_pat
     assert not (tmp_path / "spend.db").exists()
 
 
+@pytest.mark.parametrize("judge", [sordino.align, sordino.rank])
+def test_rows_without_fields_are_refused(judge):
+    for rows in ([None], [1, 2], [("p", "a", "b", 1)]):
+        with pytest.raises(sordino.DataError, match="record 1: expected an object"):
+            judge(rows, epsilon=2)
+
+
 @pytest.mark.parametrize("option", ["noise", "ties", "unit"])
 def test_a_board_refuses_a_word_that_an_option_does_not_know(option):
     with pytest.raises(sordino.UsageError, match=f"{option} must be one of"):

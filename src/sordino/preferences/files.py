@@ -115,7 +115,7 @@ def kind_of(source: object) -> str:
     if isinstance(source, Path) and preflib_ending(source):
         return RANKINGS
     # Pairs and trajectories have the same columns: how both sides of the first record look tells.
-    with suppress(SordinoError):
+    with suppress(SordinoError, TypeError):  # rows that are none, as of [1, 2], tell nothing
         names, schema, rows = _meant(source)
         if schema.kind != PAIRS or len({*COMPARED_SIDES} & {*names}) < 2:  # noqa: PLR2004 (both)
             return schema.kind
