@@ -116,6 +116,8 @@ def test_rows_without_fields_are_refused(judge):
     for rows in ([None], [1, 2], [("p", "a", "b", 1)]):
         with pytest.raises(sordino.DataError, match="record 1: expected an object"):
             judge(rows, epsilon=2)
+    with pytest.raises(sordino.UsageError, match="No file to read"):
+        judge(None, epsilon=2)
 
 
 @pytest.mark.parametrize("option", ["noise", "ties", "unit"])

@@ -602,7 +602,7 @@ class ManyFiles:
         # number of rows of a Parquet file of texts that memory holds: -1 where it is private.
         if self.address is not None and self.engine != "ray":
             raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
-        if self.engine is not None or len(sources) > 1:
+        if self.engine is not None or len(sources) != 1:
             return True
         from sordino.preferences.containers import files_in  # noqa: PLC0415 (as pyarrow is)
 
