@@ -23,7 +23,7 @@ from sordino.engines.engine import Rows
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.confidence import least_ridge, record_ellipsoid
+from sordino.rewards.confidence import ReleasedMoment, least_ridge, record_ellipsoid
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.record_release import release_records
 from sordino.rewards.solver import minimize_ridge
@@ -82,10 +82,10 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
     for _ in range(fits):
         rows, labels, theta = world(generator, setting.n, setting.d, setting.norm)
         given: dict[str, Any] = {"ball": setting.ball, "entropy": entropy}
-        known: Any
-        weights, known = release_records(
-            Rows.of(noise.clipped(rows), labels), noise, second_moment=moment, **given
-        )
+        records = Rows.of(noise.clipped(rows), labels)
+        released = release_records(records, noise, second_moment=moment, **given)
+        weights, matrix = released[: setting.d], released[setting.d :]
+        known = ReleasedMoment(matrix=matrix.reshape(setting.d, setting.d), mechanism=moment)
         ellipsoid = record_ellipsoid(weights, known, noise, ball=setting.ball)
         held.append(ellipsoid.contains(theta, 0.95))
         ratios.append(ellipsoid.radius(0.95) / ellipsoid.distance(theta))
@@ -135,11 +135,11 @@ def private_fits(
     alone = ObjectivePerturbation(EPSILON, **settings)
     joint, moment = joint_mechanisms(EPSILON, **settings)
     given: dict[str, Any] = {"ball": BALL, "entropy": entropy}
-    single, _ = release_records(Rows.of(rows, labels), alone, second_moment=None, **given)
-    both, _ = release_records(Rows.of(rows, labels), joint, second_moment=moment, **given)
+    single = release_records(Rows.of(rows, labels), alone, second_moment=None, **given)
+    both = release_records(Rows.of(rows, labels), joint, second_moment=moment, **given)
     return {
         "private": single,
-        "private_with_second_moment": both,
+        "private_with_second_moment": both[: rows.shape[1]],
         "randomized_response": randomized(rows, labels, epsilon=EPSILON, seed=seed),
     }
 

@@ -57,7 +57,7 @@ def distances(n: int, *, d: int, seed: int) -> dict[str, float]:
     tilt = ObjectivePerturbation(
         EPSILON, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL, ridge=RIDGE
     )
-    tilted, _ = release_records(
+    tilted = release_records(
         Rows.of(tilt.clipped(rows), labels),
         tilt,
         ball=BALL,

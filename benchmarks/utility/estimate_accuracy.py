@@ -157,14 +157,13 @@ def from_sum(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) ->
 def from_tilt(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> np.ndarray:
     """Return the weights of a tilted fit on whole records, with the ridge that is the default."""
     noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL)
-    weights, _ = release_records(
+    return release_records(
         Rows.of(noise.clipped(rows), labels),
         noise,
         ball=10 * BALL,
         second_moment=None,
         entropy=SimulatedEntropy(seed),
     )
-    return weights
 
 
 def compare(

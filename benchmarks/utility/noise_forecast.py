@@ -183,7 +183,7 @@ def realized(kind: str, noise: Any, rows: csr_array, labels: np.ndarray, seed: i
     if kind == "records":
         cut = Rows.of(noise.clipped(rows.toarray()), labels)
         terms: dict[str, Any] = {"ball": 10 * BALL, "second_moment": None, "entropy": entropy}
-        return release_records(cut, noise, **terms)[0]
+        return release_records(cut, noise, **terms)
     ready = noise.prepare(rows, parts=parts)
     known = Evidence(
         differences=Rows.of(rows),

@@ -149,10 +149,8 @@ def _ours(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> di
     def record(relation: Any) -> np.ndarray:
         noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=relation)
         given: dict[str, Any] = {"ball": BALL, "entropy": SimulatedEntropy(seed)}
-        weights, _ = release_records(
-            Rows.of(noise.clipped(rows), labels), noise, second_moment=None, **given
-        )
-        return weights
+        records = Rows.of(noise.clipped(rows), labels)
+        return release_records(records, noise, second_moment=None, **given)
 
     design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
     known = evidence(design, rows, labels, seed)
