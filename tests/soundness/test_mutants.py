@@ -71,7 +71,6 @@ def edited(mutant):
     for old, new in edits(mutant):
         assert text.count(old) == 1, f"{mutant['name']}: the source has changed; plant it anew"
         text = text.replace(old, new)
-    compile(text, mutant["file"], "exec")
     return text
 
 
@@ -83,7 +82,9 @@ def plant(mutant, folder):
         (folder / parent).unlink()
         link_all(ROOT / "src" / parent, folder / parent)
     (folder / place).unlink()
-    (folder / place).write_text(edited(mutant), encoding="utf-8")
+    text = edited(mutant)
+    compile(text, str(place), "exec")
+    (folder / place).write_text(text, encoding="utf-8")
     os.utime(folder / place, (1, 1))  # no compiled file is of this time
 
 
