@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -365,6 +366,28 @@ def test_a_run_that_dies_spends_and_shows_nothing_that_it_did_not_pay(
         assert max(people.values()) <= (paid if unit == "person" else 4 * paid)
     assert died >= 50
     assert ended >= 1
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_answers_that_appeared_are_what_an_interrupted_command_goes_on_with(
+    raw, account, drawn, tmp_path, linked
+):
+    """A training dies after its answers appeared: begun again it draws none, and they stay."""
+    ledger, given, out = account(), raw(linked=linked), tmp_path / "out"
+    more = {"ledger": ledger, "engine": InProcess(), "force": True}
+    with suppress(Killed), ledger.attempt("a" * 64):
+        made = privatize_chunks(given, out, COIN, **more)
+        raise Killed
+    shown, rows = contents(out), len(ledger.rows)
+    drawn.clear()
+    with ledger.attempt("a" * 64):
+        assert privatize_chunks(given, out, COIN, **more) == made
+    assert (contents(out), len(ledger.rows), len(drawn)) == (shown, rows, 0)
+    if not linked:  # another command, and the same one after it is over, draws anew and pays
+        for name in "ba":
+            with ledger.attempt(name * 64):
+                privatize_chunks(given, out, COIN, **more)
+        assert len(ledger.spends) == 3
 
 
 def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -26,10 +27,11 @@ def test_the_ellipsoid_holds_the_truth(setting):
 
 def test_a_radius_without_the_price_of_privacy_would_fail(monkeypatch):
     # Power: at epsilon .5 a set that forgets 1/κ is four times too small.
-    honest = ConfidenceEllipsoid.radius
+    honest, kappa = ConfidenceEllipsoid.radius, math.tanh(0.25)
 
     def forgetful(self, confidence):
-        return honest(dataclasses.replace(self, kappa=1.0), confidence)
+        free = [dataclasses.replace(term, factor=kappa * term.factor) for term in self.noise]
+        return honest(dataclasses.replace(self, noise=tuple(free)), confidence)
 
     monkeypatch.setattr(ConfidenceEllipsoid, "radius", forgetful)
     assert coverage(Setting(0.5), fits=FITS, seed=1)["coverage"] < 0.8

@@ -170,7 +170,7 @@ class Rows:
     # From a chunk to its blocks: (number of the first row, rows, whatever else belongs to them),
     # each small enough for memory. The same chunk always gives the same blocks.
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    shape: tuple[int, int]  # (n, d)
+    shape: tuple[int, ...]  # (n, d); (n,) of one number each
     taken: Taken | None = None  # called as chunks are done
     held: Any = None  # the rows themselves, dense or sparse, where memory holds them
 

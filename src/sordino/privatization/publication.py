@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -198,6 +198,9 @@ class ChunkOutputs:
 
     def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:
         """Let the rest appear of what an interrupted run paid for; return the manifests."""
+        # All of it may have appeared, where the command does more with it afterwards.
+        if shown := self._made(self.folder, ledger, ledger.open_entries):
+            return shown
         if request in map(_noted_request, self._left()):
             with self._alone:
                 for work in self._left():
@@ -209,10 +212,12 @@ class ChunkOutputs:
         self._refuse_existing()
         return ()
 
-    def _made(self, work: Path, ledger: Ledger) -> tuple[Manifest, ...]:
+    def _made(
+        self, work: Path, ledger: Ledger, entries: Collection[str] | None = None
+    ) -> tuple[Manifest, ...]:
         """Return the manifests of files of which some may have appeared and the others are made."""
         # There are none if one is missing or is not what its manifest says, or if the ledger does
-        # not say that just these were released.
+        # not say that just these were released, by one of the entries if they are named.
         manifests = []
         try:
             for name in self.names:
@@ -229,7 +234,7 @@ class ChunkOutputs:
         released = (
             json.loads(row.payload).get("artifact")
             for row in rows_on_disk(ledger)
-            if row.kind in {"commit", "repeat"}
+            if row.kind in {"commit", "repeat"} and (entries is None or row.release_id in entries)
         )
         return tuple(manifests) if self.artifact(manifests) in released else ()
 

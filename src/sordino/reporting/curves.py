@@ -332,9 +332,12 @@ def _training_panel(metric: str, curves: Sequence[Json], kinds: Sequence[str]) -
     # The axis fits the means: at a small epsilon single seeds may go far beyond them. Where the
     # means themselves lie far apart, as debiased losses do, differences near 0 stay visible.
     means = [value for values in found for value in values["mean"]] or [0.0, 1.0]
+    share = metric == "held_out_accuracy"
+    if share:  # corrected for the flips, a mean of few answers may lie beyond 0 or 1
+        means = [min(max(value, 0.0), 1.0) for value in means]
+    far = max(means) - min(means) > _FAR
     room = max(_OVER * (max(means) - min(means)), 0.01)
     low, high = min(means) - room, max(means) + room
-    share, far = metric == "held_out_accuracy", max(means) - min(means) > _FAR
     if share:
         low, high = max(low, 0.0), min(high, 1.0)
     y = Scale(low, high, _BOTTOM, _TOP, math.asinh if far else float, round_step(high - low))

@@ -414,7 +414,7 @@ def _slope_scores(
 
 def _spread(
     heat: float,
-    means: Numbers,
+    means: Float[np.ndarray, " m"],
     root: float | None,
     unit: float,
     _part: int,

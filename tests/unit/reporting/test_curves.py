@@ -152,6 +152,13 @@ def test_a_study_without_curves_is_drawn_empty(tmp_path):
     assert (tmp_path / "b.svg").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("ends", [(1.1, 1.3), (-0.4, -0.2), (0.4, 1.2)])
+def test_accuracies_beyond_what_can_be_are_drawn_at_the_edge(tmp_path, ends):
+    """Corrected for the flips, a share of few answers may lie there."""
+    write_training_curves(tmp_path / "a.svg", [curve("epsilon=1", ends=ends)])
+    assert "nan" not in (tmp_path / "a.svg").read_text()
+
+
 def test_a_simulated_study_is_marked_where_everybody_looks(tmp_path):
     found = [curve("epsilon=0.5")]
     for name, simulated in (("a.svg", True), ("b.svg", False)):
