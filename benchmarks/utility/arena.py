@@ -105,7 +105,7 @@ def one_run(choose: str, seed: int) -> tuple[float, float]:
             device = f"{place:043d}"
             terms = {"token": token, "device": device}
             with engine.begin() as connection:
-                hands[device], _ = open_invitation(connection, study, chooser, **terms)
+                hands[device] = open_invitation(connection, study, chooser, **terms).questions
             total += price * len(hands[device])
             while len(hands) == TOGETHER and any(hands.values()):  # each answers in turn
                 for one in [device for device, hand in hands.items() if hand]:
