@@ -10,13 +10,12 @@ ASK = ["estimate", "--n", "20000", "--dimension", "8", "--epsilon", "1"]
 
 
 def test_a_table_in_plain_words_that_touches_nothing(folder):
-    said = folder.run(*ASK, "--target", "0.64", "--labels-per-person", "5")
+    said = folder.run(*ASK, "--target", "0.64")
     assert (said.code, said.err) == (0, "")
     text = " ".join(said.out.split())
     assert "the true reward predicts 65.0% of judgments" in text
     assert "needs 1,976 labels with noise on labels" in text
     assert "at most 73.2%" in text
-    assert "5 labels is protected with epsilon 5" in text
     assert "719 labels with noise on the estimate, records hidden" in text
     assert "noise on the estimate, labels hidden is best here" in text
     assert folder.names() == set()
@@ -46,7 +45,6 @@ def test_a_picture_is_written_once_and_only_where_it_can_be(folder):
     ("change", "word"),
     [
         (["--n", "0"], "n must"),
-        (["--labels-per-person", "0"], "labels_per_person"),
         (["--out", "plot.png"], "end in .svg"),
     ],
 )

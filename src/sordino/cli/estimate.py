@@ -26,7 +26,6 @@ class Estimate(Output):
     delta: float = Option("Failure probability allowed; noise on labels needs none.", DELTA)
     accuracy: float = Option("ASSUMED share of judgments that the true reward predicts.", 0.65)
     target: float | None = Option("Accuracy to reach: how many labels does it need?")
-    labels_per_person: int | None = Option("What do so many labels of one person cost?")
     out: Path | None = Option("Picture to write (.svg).", metavar="PLOT")
 
 

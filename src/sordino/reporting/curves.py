@@ -16,7 +16,6 @@ import numpy as np
 
 from sordino._files import refuse_output, write_text
 from sordino.errors import UsageError
-from sordino.privacy.conversions import group_approximate
 from sordino.rewards.forecast import IN_WORDS, WAYS, Forecast, Prediction
 from sordino.rewards.metrics import REACH
 
@@ -232,11 +231,11 @@ def describe_forecast(forecast: Forecast) -> dict[str, str]:
     parts = [f"{IN_WORDS[forecast.best]} is best here"]
     if (gain := best.accuracy - local.accuracy) > 0:
         parts[0] += f", by {plain(100 * gain, 2)} points of accuracy over noise on labels"
-    if forecast.break_even is not None:
-        count = _count(forecast.break_even)
-        parts.append(f"one noised sum of labels errs less than noise on labels from {count} on")
     rows["compared"] = "; ".join([*parts, _NEEDS])
-    rows["one person"] = _person(forecast)
+    rows["one person"] = (
+        "who gives m labels is protected with m times epsilon with noise on labels"
+        + "; with noise on the estimate less well" * (len(forecast.ways) > 1)
+    )
     if forecast.target is not None:
         ways = {IN_WORDS[name]: way.labels_needed for name, way in forecast.ways.items()}
         needed = [f"{_count(count or 0)} with {name}" for name, count in ways.items()]
@@ -255,28 +254,6 @@ def _outcome(found: Prediction) -> str:
         f"accuracy {found.accuracy:.3f}; an estimated reward difference is off by at most "
         f"± {plain(REACH * found.standard_error, 2)} (95%)"
     )
-
-
-def _person(forecast: Forecast) -> str:
-    labels = forecast.labels_per_person
-    if labels is None:
-        curator = "; with noise on the estimate less well (--labels-per-person)" * (
-            len(forecast.ways) > 1
-        )
-        return f"who gives m labels is protected with m times epsilon with noise on labels{curator}"
-    parts = []
-    for name, way in forecast.ways.items():
-        # Where no epsilon is known at the same delta, it is that of a group at the group's delta.
-        epsilon, delta = way.person_epsilon, way.delta
-        if epsilon is None:
-            epsilon, delta = group_approximate(way.epsilon, way.delta, labels)
-        slack = f" (delta {at_least(delta)})" if delta > 0 else ""
-        parts.append(
-            f"epsilon {at_least(epsilon)} with {IN_WORDS[name]}{slack}"
-            if delta < 1
-            else f"nothing with {IN_WORDS[name]} (only single {way.unit}s are)"
-        )
-    return f"who gives {labels:,} label{'s' * (labels != 1)} is protected with " + ", ".join(parts)
 
 
 def _count(needed: int) -> str:

@@ -210,7 +210,7 @@ def _outlook(result: Json) -> Way | None:
     loss /= real("records_per_person", mechanism.get("records_per_person")) or 1.0
     dimension = real("effective_dimension", utility.get("effective_dimension")) or _USUAL_DIMENSION
     with suppress(UsageError):  # no noise is known that keeps it
-        world = World.of(max(1, round(dimension)), ASSUMED, "debiased")
+        world = World.of(max(1, round(dimension)), ASSUMED)
         return WAYS[way](world, loss, delta)
     return None
 
@@ -530,7 +530,7 @@ def predict_utility(
     way: dict[str, Any] = {"epsilons": losses, "accuracy": ASSUMED, "noise": noise, "delta": delta}
     rows = utility_curve(pairs, dimension=size, **way)
     return {
-        "curve": [{key: row[key] for key in ("epsilon", "accuracy")} for row in rows],
+        "curve": rows,
         "assumed_accuracy": ASSUMED,
         "effective_dimension": size,
         "chosen_epsilon": chosen if inside else None,

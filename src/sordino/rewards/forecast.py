@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float
@@ -29,16 +29,8 @@ from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy import accounting
-from sordino.privacy.conversions import group_gaussian
-from sordino.privacy.guarantee import (
-    REPLACE_ONE,
-    REPLACE_SPECIAL,
-    GaussianEvent,
-    Guarantee,
-    never_less,
-)
-from sordino.rewards.pair_losses import debiased_noise, debiased_slope, mixture_information
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee, never_less
+from sordino.rewards.pair_losses import debiased_noise, debiased_slope
 
 # Nodes |g| and their weights, g standard normal, at equal steps in log |g|: the rule converges
 # exponentially and sees every scale, where Gauss–Hermite misses the kink of |g| at 0 and the steep
@@ -58,9 +50,6 @@ def advantage(spread: float) -> Float[np.ndarray, " k"]:
     return np.asarray(np.tanh(spread * SIZES / 2))
 
 
-Method = Literal["debiased", "mixture"]
-
-_NEVER = 1e-12  # chance of a flip below which nothing here changes
 _LOG_RANGE = 40.0  # logarithms of the spreads at which a float tells the accuracy from 1/2 and 1
 
 
@@ -96,19 +85,12 @@ class Scatter:
         return math.sqrt((self.along + (self.dimension - 1) * self.across) / n)
 
 
-def asymptotic_scatter(
-    spread: float, flip_probability: float, *, dimension: int, method: Method = "debiased"
-) -> Scatter:
+def asymptotic_scatter(spread: float, flip_probability: float, *, dimension: int) -> Scatter:
     """Return how the estimate scatters when there are many pairs and the ridge is small."""
     # Source: docs/local.md, planning. With x ∼ N(0, I/d) and g = √d·uᵀx, E[w(Δ)xxᵀ] is E[w g²]/d
-    # along θ and E[w]/d across it; the covariance is A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹ with A = E[σ′xxᵀ], or
-    # (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹ for the mixture.
+    # along θ and E[w]/d across it; the covariance is A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹ with A = E[σ′xxᵀ].
     squares, margins = SIZES**2, spread * SIZES
-    # Without flips, or with next to none, both are the maximum of the one likelihood.
-    if method == "mixture" and flip_probability > _NEVER:
-        bend = noise = mixture_information(margins, flip_probability)
-    else:
-        bend, noise = debiased_slope(margins), debiased_noise(margins, flip_probability)
+    bend, noise = debiased_slope(margins), debiased_noise(margins, flip_probability)
     return Scatter(
         signal=spread,
         along=mean(noise * squares) / mean(bend * squares) ** 2,
@@ -165,17 +147,15 @@ class World:
     dimension: int  # number of features
     accuracy: float  # share of judgments that the true reward predicts
     spread: float  # standard deviation of true reward differences
-    method: Method  # which estimate is made of randomized answers
 
     @classmethod
-    def of(cls, dimension: int, accuracy: float, method: Method) -> World:
+    def of(cls, dimension: int, accuracy: float) -> World:
         """Return the world in which the true reward predicts judgments this well."""
         share = _share_of_judgments("accuracy", accuracy)
         return cls(
             dimension=_validate.integer("dimension", dimension, at_least=1),
             accuracy=share,
             spread=spread_of(share),
-            method=_validate.one_of("method", method, get_args(Method)),
         )
 
     @functools.cached_property
@@ -205,9 +185,6 @@ class Way:
     promise: Guarantee | None = None  # to one label or to one record
     # Chance that an answer is not the judgment; None where none is flipped.
     flip_probability: float | None = None
-    # From a number of labels of one person to what they cost that person at the same delta; None
-    # where nothing is stated.
-    person_epsilon: Callable[[int], float] | None = None
 
     def accuracy(self, n: float) -> float:
         """Return the accuracy that is foreseen, at most that of judgments used as they are."""
@@ -332,20 +309,14 @@ def _local(world: World, epsilon: float, _: float) -> Way:
     """Return noise on labels: every label is randomized by itself."""
     coin = RandomizedResponse(epsilon)
     flip, spread, size = coin.flip_probability, world.spread, world.dimension
-    small = asymptotic_scatter(spread, flip, dimension=size, method=world.method)
+    small = asymptotic_scatter(spread, flip, dimension=size)
     fits = small, penalized_scatter(spread, flip, dimension=size)
-
-    def loss(labels: int) -> float:
-        counts = [(coin.event, labels)]
-        return accounting.composed_epsilon(counts, neighbors=REPLACE_ONE, delta=0.0)
-
     return Way(
         world=world,
         small_ridge=lambda _: small,
         fits=lambda _: fits,
         promise=coin.guarantee(unit="label", neighbors=REPLACE_ONE, trust="local"),
         flip_probability=flip,
-        person_epsilon=loss,
     )
 
 
@@ -362,23 +333,16 @@ def _label_central(world: World, epsilon: float, delta: float) -> Way:
         tilted = [aim.scatter(n, dimension=size, standard_deviation=noise) for aim in aims]
         return [small_ridge(n), *tilted]
 
-    def loss(labels: int) -> float:
-        # One release, so all labels of a person may move it in one direction.
-        event = GaussianEvent(group_gaussian(mechanism.mu, labels))
-        return accounting.composed_epsilon([(event, 1)], neighbors=REPLACE_ONE, delta=delta)
-
     return Way(
         world=world,
         small_ridge=small_ridge,
         fits=fits,
         promise=mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central"),
-        person_epsilon=loss,
     )
 
 
 def _record_central(world: World, epsilon: float, delta: float) -> Way:
     """Return the way of a curator who hides whole records: a tilted objective with its ridge."""
-    # A group of records keeps a multiple of epsilon, but at a larger delta: nothing is stated.
     mechanism = ObjectivePerturbation(
         epsilon, delta=delta, bound=_FEATURE_NORM, neighbors=REPLACE_SPECIAL
     )
@@ -441,51 +405,22 @@ def _offered_ways(
     return ways, left_out
 
 
-def break_even(local: Way, central: Way) -> int | None:
-    """Return from how many labels on a curator's one noise costs less than one coin for each."""
-    # Source: docs/central.md, "Planning": squared errors are a/n for coins and (b + c/n)/n for the
-    # noised sum, so that they meet at n = c/(a − b).
-    free = local.world.free[0].standard_error(1) ** 2
-    coins = local.standard_error(1) ** 2
-    noise = central.standard_error(1) ** 2 - free
-    if coins <= free * (1 + _SAME):
-        return None
-    return math.floor(noise / (coins - free)) + 1
-
-
-_SAME = 1e-9  # relative differences of variances that rounding may make
-
-
 def utility_curve(
     n: int,
     *,
     dimension: int,
     epsilons: Iterable[float],
     accuracy: float = 0.65,
-    method: Method = "debiased",
     noise: str = "labels",
     delta: float = 1e-6,
 ) -> list[dict[str, float]]:
-    """Return what one way to be private would give at several privacy losses, one row for each."""
+    """Return the accuracy that one way to be private would give at several privacy losses."""
     # Source: docs/local.md, planning; docs/central.md, "Planning".
     n = _validate.integer("n", n, at_least=1)
-    world = World.of(dimension, accuracy, method)
+    world = World.of(dimension, accuracy)
     plan = WAYS[_validate.one_of("noise", noise, tuple(WAYS))]
-    rows = []
-    for value in epsilons:
-        epsilon = _validate.positive("epsilon", value)
-        offered = plan(world, epsilon, delta)
-        flip = offered.flip_probability
-        rows.append(
-            {
-                "epsilon": epsilon,
-                **({} if flip is None else {"flip_probability": flip}),
-                "accuracy": offered.accuracy(n),
-                "standard_error": offered.standard_error(n),
-                "effective_judgments": offered.effective_judgments(n),
-            }
-        )
-    return rows
+    losses = [_validate.positive("epsilon", value) for value in epsilons]
+    return [{"epsilon": one, "accuracy": plan(world, one, delta).accuracy(n)} for one in losses]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -504,9 +439,6 @@ class _WayForecast(Prediction):
     # Number of judgments that, used as they are, would give the same standard error; at most κ²n
     # with noise on labels.
     effective_judgments: float
-    # Privacy loss of a person with so many labels as was asked for, at the same delta; None where
-    # nothing is stated at that delta.
-    person_epsilon: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,14 +453,10 @@ class Forecast:
         assumed_accuracy: How well the true reward is assumed to predict judgments.
         reward_spread: Standard deviation of true reward differences that this means.
         target: Accuracy asked for, if any.
-        labels_per_person: Labels of one person, if asked for.
-        method: Which estimate is meant, with noise on labels.
         non_private: What the same labels would give without privacy.
         ways: The prediction of each way to be private, by its name: ``"labels"``,
             ``"label-estimate"``, ``"record-estimate"``.
         left_out: Why a way is not among them, by its name.
-        break_even: From how many labels on ``"label-estimate"`` errs less than ``"labels"``; None
-            where it never does, or where it is left out.
     """
 
     n: int
@@ -538,12 +466,9 @@ class Forecast:
     assumed_accuracy: float
     reward_spread: float
     target: float | None
-    labels_per_person: int | None
-    method: Method
     non_private: Prediction
     ways: Mapping[str, _WayForecast]
     left_out: Mapping[str, str]
-    break_even: int | None
 
     @property
     def reachable(self) -> bool:
@@ -553,7 +478,7 @@ class Forecast:
     @functools.cached_property
     def world(self) -> World:
         """Return what is assumed about people and features."""
-        return World.of(self.dimension, self.assumed_accuracy, self.method)
+        return World.of(self.dimension, self.assumed_accuracy)
 
     def growth(self, counts: Sequence[int]) -> dict[str, list[float]]:
         """Return the accuracy that several numbers of labels would give, without privacy too."""
@@ -594,8 +519,6 @@ def estimate(
     delta: float = 1e-6,
     accuracy: float = 0.65,
     target: float | None = None,
-    labels_per_person: int | None = None,
-    method: Method = "debiased",
 ) -> Forecast:
     """Return how well a reward would be learned from n labels, before anything is spent.
 
@@ -617,9 +540,6 @@ def estimate(
         accuracy: Assumed share of judgments that the true reward predicts, in (0.5, 1). People
             disagree with themselves and with each other, so that no reward predicts all.
         target: Accuracy to be reached, in (0.5, 1), to learn how many labels it needs.
-        labels_per_person: Labels of one person, to learn what they cost that person together.
-        method: ``"debiased"``, or ``"mixture"``, which is better where rewards are large; of the
-            noise on labels.
 
     Raises:
         UsageError: A setting is out of range; nothing was computed.
@@ -635,10 +555,8 @@ def estimate(
         {'labels': 1976, 'label-estimate': 714, 'record-estimate': 719}
     """
     n = _validate.integer("n", n, at_least=1)
-    world = World.of(dimension, accuracy, method)
+    world = World.of(dimension, accuracy)
     target = None if target is None else _share_of_judgments("target", target)
-    if labels_per_person is not None:
-        _validate.integer("labels_per_person", labels_per_person, at_least=1)
     epsilon = RandomizedResponse(epsilon).epsilon
     delta = _validate.failure_probability("delta", delta)
     ways, left_out = _offered_ways(world, epsilon, delta)
@@ -650,20 +568,15 @@ def estimate(
         assumed_accuracy=world.accuracy,
         reward_spread=world.spread,
         target=target,
-        labels_per_person=labels_per_person,
-        method=method,
         non_private=_without_privacy(world).predict(n, target),
-        ways={name: _forecast(way, n, target, labels_per_person) for name, way in ways.items()},
+        ways={name: _forecast(way, n, target) for name, way in ways.items()},
         left_out=left_out,
-        break_even=None
-        if "label-estimate" not in ways
-        else break_even(ways["labels"], ways["label-estimate"]),
     )
 
 
-def _forecast(way: Way, n: int, target: float | None, labels: int | None) -> _WayForecast:
+def _forecast(way: Way, n: int, target: float | None) -> _WayForecast:
     """Return what one way would give from n labels."""
-    promise, person = way.promise, way.person_epsilon
+    promise = way.promise
     assert promise is not None  # noqa: S101 - for the type checker
     odds = math.inf  # where no float is as large
     with suppress(OverflowError):
@@ -679,5 +592,4 @@ def _forecast(way: Way, n: int, target: float | None, labels: int | None) -> _Wa
         belief=min(1.0, float(expit(promise.epsilon)) * up),
         flip_probability=way.flip_probability,
         effective_judgments=way.effective_judgments(n),
-        person_epsilon=None if labels is None or person is None else person(labels),
     )

@@ -25,10 +25,7 @@ def test_the_assumption_and_what_epsilon_means_are_said():
 def test_the_ways_are_compared():
     need = "noise on the estimate needs a curator who sees the labels and delta above 0"
     few, many = (rows(n, dimension=32)["compared"] for n in (200, 5000))
-    assert few.startswith(
-        "noise on labels is best here; one noised sum of labels errs less than noise on labels "
-        "from 621 labels on"
-    )
+    assert few.startswith("noise on labels is best here; noise on the estimate needs")
     assert many.startswith(
         "noise on the estimate, labels hidden is best here, by 1.1 points of accuracy over noise "
     )
@@ -61,14 +58,6 @@ def test_one_person():
         in rows()["one person"]
     )
     assert rows(delta=0.0)["one person"].endswith("m times epsilon with noise on labels")
-    assert rows(labels_per_person=5)["one person"] == (
-        "who gives 5 labels is protected with epsilon 5 with noise on labels, epsilon 5.927 with "
-        "noise on the estimate, labels hidden (delta 1 × 10⁻⁶), epsilon 5 with noise on the "
-        "estimate, records hidden (delta 8.58 × 10⁻⁵)"
-    )
-    assert rows(labels_per_person=50)["one person"].endswith(
-        "nothing with noise on the estimate, records hidden (only single records are)"
-    )
 
 
 def test_what_answers_are_worth():

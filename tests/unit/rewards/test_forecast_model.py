@@ -19,7 +19,7 @@ from sordino.rewards.forecast import (
     spread_of,
     tilted_scatter,
 )
-from sordino.rewards.pair_losses import DebiasedLogistic, debiased_covariance, mixture_covariance
+from sordino.rewards.pair_losses import DebiasedLogistic, debiased_covariance
 from sordino.rewards.solver import minimize_ridge
 
 NONE = Scatter(signal=1.0, along=0.0, across=1e300, dimension=2)
@@ -70,17 +70,15 @@ def test_the_loss_is_what_sampling_gives():
 
 
 @pytest.mark.parametrize("flip", [0.0, 0.1, 0.3])
-@pytest.mark.parametrize("method", ["debiased", "mixture"])
-def test_scatter_is_the_covariance_of_the_fit(flip, method):
+def test_scatter_is_the_covariance_of_the_fit(flip):
     # Over 200,000 rows the ratios are within 2 % (measured: 1 %); seeds are fixed.
     generator = np.random.default_rng(1)
     d, n, spread = 5, 200_000, 1.5
     rows = generator.normal(size=(n, d)) / math.sqrt(d)
     theta = np.zeros(d)
     theta[2] = spread * math.sqrt(d)
-    found_by = {"debiased": debiased_covariance, "mixture": mixture_covariance}[method]
-    covariance = found_by(rows, theta, flip, ridge=1e-9) * n / d
-    found = asymptotic_scatter(spread, flip, dimension=d, method=method)
+    covariance = debiased_covariance(rows, theta, flip, ridge=1e-9) * n / d
+    found = asymptotic_scatter(spread, flip, dimension=d)
     assert covariance[2, 2] == pytest.approx(found.along, rel=0.02)
     others = np.delete(np.diagonal(covariance), 2)
     assert others.mean() == pytest.approx(found.across, rel=0.02)
@@ -101,11 +99,8 @@ def test_penalized_scatter_is_that_of_the_mean():
     assert (target * across).var() == pytest.approx(found.across, rel=0.02)
 
 
-def test_without_flips_the_methods_are_one():
-    for spread in (0.1, 1.0, 100.0):
-        debiased = asymptotic_scatter(spread, 0.0, dimension=3)
-        assert asymptotic_scatter(spread, 0.0, dimension=3, method="mixture") == debiased
-        assert debiased.along < math.inf
+def test_the_scatter_of_large_rewards_is_finite():
+    assert all(asymptotic_scatter(s, 0.0, dimension=3).along < math.inf for s in (0.1, 1.0, 100.0))
 
 
 def expected(function):
