@@ -439,8 +439,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
         gap: What the worst case may fall short of the best one, in units of reward, > 0.
         solver: Without a temperature: ``"frank-wolfe"``, by default up to 64 features;
             ``"smoothing"``, by default above: a temperature that costs no more than the gap; or
-            ``"cone-program"``, exact, for small problems. With one only the last makes a
-            difference.
+            ``"cone-program"``, exact, for small problems. With one there is one way.
 
     Raises:
         UsageError: A setting is out of range, the reward keeps no ellipsoid, no reward is left,
@@ -479,18 +478,16 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
-def _context_program(contexts: Contexts, *, temperature: float | None = None) -> FlowProgram:
+def _context_program(contexts: Contexts) -> FlowProgram:
     """Return the program over all probabilities of all candidates."""
     # Source: docs/planning.md, "Two solvers".
     m, n = len(contexts.reference), len(contexts)
-    penalty = None if temperature is None else (temperature, contexts.spread, contexts.reference)
     return FlowProgram(
         features=sparse.diags_array(contexts.spread) @ sparse.csr_array(contexts.rows),
         constraints=sparse.csr_array(
             (np.ones(m), np.arange(m), np.append(contexts.starts, m)), shape=(n, m)
         ),
         totals=np.ones(n),
-        penalty=penalty,
     )
 
 
@@ -533,13 +530,13 @@ def _solved(
     solver: str | None,
 ) -> _Certified:
     """Return the policy of one solver, with the value of what is handed out."""
-    if solver is None:
+    if temperature is None and solver is None:
         if len(offset) > _MANY:
             with suppress(ConvergenceError):
                 return _solved(plausible, contexts, offset, temperature, gap, "smoothing")
         solver = "frank-wolfe"
-    if solver == "cone-program":
-        program = _context_program(contexts, temperature=temperature)
+    if temperature is None and solver == "cone-program":
+        program = _context_program(contexts)
         found, theta = solve_flows(plausible, program, reference_vector=offset)
     elif temperature is None and solver == "frank-wolfe":
         mix = best_mixture(

@@ -346,16 +346,12 @@ class FlowProgram:
     features: Any  # what each variable adds to the mean features, shape (m, d), dense or sparse
     constraints: Any  # shape (c, m), dense or sparse
     totals: Float[np.ndarray, " c"]  # shape (c,)
-    # A temperature, how often each variable's context comes, and the probabilities of the starting
-    # policy, both of shape (m,): temperature · Σ weight · x log(x / reference) is subtracted from
-    # the value. None for no penalty.
-    penalty: tuple[float, Float[np.ndarray, " m"], Float[np.ndarray, " m"]] | None = None
 
 
 def solve_flows(
     rewards: PlausibleRewards, program: FlowProgram, *, reference_vector: Vector
 ) -> tuple[Float[np.ndarray, " m"], Vector]:
-    """Return the x whose worst case, less the penalty, is best, and the reward that shows it."""
+    """Return the x whose worst case is best, and the reward that shows it."""
     # Source: docs/planning.md, "Two solvers": maximize θ̂ᵀ(q − u) − radius·‖q − u‖_{M⁻¹} − B‖u‖, q
     # = featuresᵀx − v; without a ball u = 0.
     turned = sparse.csc_array(program.features @ rewards.axes)
@@ -363,9 +359,8 @@ def solve_flows(
     unit = float(abs(turned).max()) or 1.0
     scale = float(np.linalg.norm(rewards.middle) + np.linalg.norm(reach_of(rewards))) or 1.0
     (m, d), ball = turned.shape, int(rewards.ball is not None)
-    # The variables: x, p + u = q, and what bounds norms and entropies.
-    sizes = {"x": m, "p": d, "u": ball * d, "width": 1, "length": ball}
-    form = _Form(sizes | {"entropy": m * (program.penalty is not None)})
+    # The variables: x, p + u = q, and what bounds norms.
+    form = _Form({"x": m, "p": d, "u": ball * d, "width": 1, "length": ball})
     offset = reference_vector @ rewards.axes / unit
     blocks = [
         form.zero({"x": program.constraints}, program.totals),
@@ -378,10 +373,6 @@ def solve_flows(
     cost[form.at["p"]], cost[form.at["width"]] = -rewards.middle / scale, 1.0
     if rewards.ball is not None:
         cost[form.at["length"]] = rewards.ball / scale
-    if program.penalty is not None:
-        temperature, weights, reference = program.penalty
-        cost[form.at["entropy"]] = temperature / (unit * scale) * weights
-        blocks.append(form.relative_entropy(reference))
     found, multipliers = solve_conic(cost, blocks)
     first = len(program.totals)
     # what one more unit of features would be worth is the reward that is worst for the policy
@@ -440,17 +431,6 @@ class _Form:
         below = sparse.diags_array(-shape * np.ones(d), offsets=-1, shape=(d + 1, d))
         rows = self._rows({bound: column, name: below}, d + 1)
         return [(rows, np.zeros(d + 1), [clarabel.SecondOrderConeT(d + 1)])]
-
-    def relative_entropy(self, reference: Float[np.ndarray, " m"]) -> Block:
-        """Return the rows of entropy ≥ x log(x / reference)."""
-        m = len(reference)
-        at = np.arange(m)
-        first = sparse.csc_array((np.ones(m), (3 * at, at)), shape=(3 * m, m))
-        second = sparse.csc_array((-np.ones(m), (3 * at + 1, at)), shape=(3 * m, m))
-        bound = np.zeros(3 * m)
-        bound[2::3] = reference
-        rows = self._rows({"entropy": first, "x": second}, 3 * m)
-        return rows, bound, [clarabel.ExponentialConeT() for _ in range(m)]
 
 
 Response: TypeAlias = tuple[Vector, Any]
