@@ -23,11 +23,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, coefficients
-from sordino.mechanisms.randomized_response import (
-    KaryRandomizedResponse,
-    NonPrivate,
-    debiased_choices,
-)
+from sordino.mechanisms.randomized_response import NonPrivate, debiased_choices
 from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian, pair_rows
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, judgments, questions, refuse_kind
@@ -66,10 +62,6 @@ class ReleasedVotes:
     guarantee: Guarantee  # what the release promises
     artifact: str  # SHA-256 of what was released
     release_ids: tuple[str, ...] = ()  # ledger entries that paid
-    method: str  # how it was released
-
-    def __repr__(self) -> str:
-        return f"ReleasedVotes({', '.join(self.boards) or 'all'}: {self.guarantee})"
 
 
 def record_mechanism(
@@ -146,7 +138,6 @@ def release_votes(
             noise=np.asarray(factor @ factor.T),
         ),
         **provenance(released),
-        method=mechanism.name,
     )
 
 
@@ -185,7 +176,6 @@ def votes_of_answers(
             inflation=(1 - 2 * evidence.flip_probability) ** -2,
         ),
         **provenance(answers),
-        method="randomized-response",
     )
 
 
@@ -234,11 +224,7 @@ def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> Release
         ballots=ballots,
         first=True,
     )
-    return ReleasedVotes(
-        boards={"": votes},
-        **provenance(choices),
-        method=KaryRandomizedResponse.name,
-    )
+    return ReleasedVotes(boards={"": votes}, **provenance(choices))
 
 
 def _refuse_chosen_questions(guarantee: Guarantee) -> None:
@@ -414,7 +400,6 @@ def _open_votes(
             openly=True,
         ),
         **provenance(released),
-        method="non-private",
     )
 
 
@@ -465,7 +450,6 @@ def release_ballots(
     return ReleasedVotes(
         boards={"": votes_of_ballots(design, released.value, rankings.items)},
         **provenance(released),
-        method=mechanism.name,
     )
 
 
@@ -552,7 +536,7 @@ def _release_records(
         noise=np.diag(noise),
         count_variance=variance / weight**2,
     )
-    return ReleasedVotes(boards={"": votes}, **provenance(released), method="record-sum")
+    return ReleasedVotes(boards={"": votes}, **provenance(released))
 
 
 def _record_rows(battles: Pairs | ChunkSurvey, items: ItemDifferences) -> Rows:
