@@ -311,7 +311,7 @@ def test_no_weight_leaves_in_any_form(unit, tmp_path):
     reward = sordino.WithheldReward(
         pairs, **settings, **({"bound": 2.0} if unit == "record" else {})
     )
-    shown = [repr(reward), str(reward), f"{reward}", f"{reward!s:>200}", reward._repr_html_()]
+    shown = [repr(reward), str(reward), f"{reward}", f"{reward!s:>200}"]
     shown += [repr([reward]), repr({"reward": reward}), str(np.array(reward, dtype=object))]
     for refused in (
         lambda: pickle.dumps(reward),

@@ -148,11 +148,6 @@ class PlausibleRewards:
             radius_scale=float(radius_scale),
         )
 
-    def __repr__(self) -> str:
-        """Return the sizes; no weights."""
-        ball = "" if self.ball is None else f", ball={self.ball:g}"
-        return f"PlausibleRewards(d={len(self.center)}, radius={self.radius:.4g}{ball})"
-
     @cached_property
     def _spectrum(self) -> tuple[Vector, Square]:
         values, vectors = np.linalg.eigh(self.metric)
@@ -464,12 +459,6 @@ class Mixture:
     def gap(self) -> float:
         """How much a better policy could gain in the worst case, at most."""
         return max(self.upper - self.value, 0.0)
-
-    def __repr__(self) -> str:
-        return (
-            f"Mixture({len(self.weights)} policies, value={self.value:.6g}, gap={self.gap:.2g}, "
-            f"rounds={self.rounds})"
-        )
 
 
 def best_mixture(

@@ -20,7 +20,6 @@ from scipy.linalg import qr, solve_triangular
 from scipy.sparse import csr_array, issparse
 
 from sordino import _validate
-from sordino._markup import card
 from sordino._validate import Integers, Square, Table, Vector
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
@@ -495,21 +494,6 @@ class WithheldReward(WithheldFit):
         """Return what is public; no weights."""
         about = f"unit={self.unit!r}, neighbors={self.neighbors.name}"
         return f"{type(self).__name__}(withheld, d={self._width}, {about})"
-
-    def _repr_html_(self) -> str:
-        """Return what is public as a card, for notebooks; no weights."""
-        settings = self._settings
-        rows: list[tuple[str, object]] = [
-            ("weights", "withheld"),
-            ("features", self._width),
-            ("unit", self.unit),
-            ("neighbors", self.neighbors.name),
-            ("ridge", settings.ridge),
-            ("ball", settings.ball),
-            ("penalty", settings.penalty or None),
-            ("caveats", ", ".join(self.caveats)),
-        ]
-        return card("WithheldReward", rows)
 
     def options(self, context: Any, candidates: Any) -> Float[np.ndarray, "k d"]:
         """Return the features of one question's candidates, dense; the question is public.

@@ -161,4 +161,3 @@ def test_of_a_confidence_set():
     found = PlausibleRewards.of(Known(), confidence=0.5, radius_scale=0.1)
     assert (found.radius, found.ball) == (0.5, 3.0)
     assert PlausibleRewards.of(Known(), confidence=0.5, within_ball=False).ball is None
-    assert repr(found) == "PlausibleRewards(d=2, radius=0.5, ball=3)"
