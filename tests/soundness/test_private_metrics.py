@@ -29,8 +29,8 @@ from sordino.rewards.label_release import Judged, KnownSum, countable_rows
 from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (
+    _all_sums,
     _estimates,
-    _MarginSums,
     measure_labels,
     measure_records,
     record_metrics_mechanism,
@@ -134,8 +134,8 @@ def judged_part(part):
 
 def vectors_of(margins, temperature):
     """What labels are summed with, and the sums of all margins."""
-    known = _MarginSums.of_all(margins, temperature)
-    columns = functools.partial(private_metrics._columns, temperature, known.sizes)
+    known = _all_sums(margins, temperature)
+    columns = functools.partial(private_metrics._columns, temperature, known[1])
     return margins.turned(columns), known
 
 

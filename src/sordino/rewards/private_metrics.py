@@ -38,7 +38,7 @@ from sordino.privacy.guarantee import Event, GaussianEvent, Guarantee, Neighbori
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 
-from .evidence import counted_vectors
+from .evidence import added_and_largest, counted_vectors
 from .label_release import Judged, KnownSum, release_sum
 from .metrics import Estimate, Interval, increasing_root, legible, numbers_of
 from .model import RewardModel
@@ -175,8 +175,8 @@ def measure_labels(
     _refuse_unfit(reward, mechanism.event, ledger, method=mechanism.name)
     judged.promise(mechanism, ledger, entropy)  # refused before the work on texts
     margins = _margins(reward, judged)
-    sums = _MarginSums.of_all(margins, temperature)
-    if sums.sizes[2] == 0:
+    sums, sizes = _all_sums(margins, temperature)
+    if sizes[2] == 0:
         raise DataError(
             "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
             "there is nothing to measure. Nothing was spent."
@@ -184,13 +184,13 @@ def measure_labels(
     known, released = release_sum(
         judged,
         mechanism,
-        margins.turned(partial(_columns, temperature, sums.sizes), len(sums.sizes)),
+        margins.turned(partial(_columns, temperature, sizes), len(sizes)),
         details=MEASURED,
         ledger=ledger,
         entropy=entropy,
     )
     return PrivateMetrics(
-        **_estimates(released.value, known, margins, sums, temperature),
+        **_estimates(released.value, known, margins, (sums, sizes), temperature),
         event=mechanism.event,
         guarantee=released.guarantee,
         release_id=released.release_ids[0],
@@ -235,50 +235,35 @@ def _columns(
     return _label_columns(margins, temperature) / np.where(sizes > 0, sizes, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _MarginSums:
-    """What some margins add up to; no label is in it."""
+def _all_sums(
+    margins: Rows, temperature: float
+) -> tuple[Float[np.ndarray, " 7"], Float[np.ndarray, " 3"]]:
+    """Return what all margins add up to, as below; refuse files that changed."""
+    sums, sizes = margins.fold(partial(_margin_sums, temperature), added_and_largest)
+    if sums[0] != margins.shape[0]:
+        raise DataError("The input changed while it was read. Nothing was spent.")
+    return sums, sizes
 
-    rows: int  # how many
-    below: float  # #{m < 0} + ½ #{m = 0}
-    loses: float  # Σ (1 − p), p = σ(m/temperature)
-    loses_squared: float  # Σ (1 − p)²
-    softplus: float  # Σ softplus(m)
-    positive: float  # Σ m over m > 0
-    negative: float  # likewise
-    sizes: Float[np.ndarray, " 3"]  # the largest size of each of `_label_columns`
 
-    @classmethod
-    def of(
-        cls, temperature: float, _first: int, margins: Numbers, _labels: object = 0
-    ) -> _MarginSums:
-        """Return the sums of one block of margins."""
-        with np.errstate(over="ignore"):
-            loses = expit(-margins / temperature)
-        return cls(
-            rows=len(margins),
-            below=float(np.sum(margins < 0) + np.sum(margins == 0) / 2),
-            loses=float(loses.sum()),
-            loses_squared=float(loses @ loses),
-            softplus=float(softplus(margins).sum()),
-            positive=float(margins[margins > 0].sum()),
-            negative=float(margins[margins < 0].sum()),
-            sizes=np.abs(_label_columns(margins, temperature)).max(axis=0, initial=0.0),
-        )
-
-    @classmethod
-    def of_all(cls, margins: Rows, temperature: float) -> _MarginSums:
-        """Return the sums of all margins; refuse files that changed."""
-        found = margins.fold(partial(cls.of, temperature), cls.plus)
-        if found.rows != margins.shape[0]:
-            raise DataError("The input changed while it was read. Nothing was spent.")
-        return found
-
-    def plus(self, other: _MarginSums) -> _MarginSums:
-        """Return the sums of both."""
-        mine, theirs = vars(self), vars(other)
-        sizes = np.maximum(self.sizes, other.sizes)
-        return _MarginSums(**{**{name: mine[name] + theirs[name] for name in mine}, "sizes": sizes})
+def _margin_sums(
+    temperature: float, _first: int, margins: Numbers, _labels: object = 0
+) -> list[np.ndarray]:
+    """Return what some margins add up to, and the largest size of each column; without labels."""
+    # How many; #{m < 0} + ½ #{m = 0}; Σ (1 − p) and Σ (1 − p)², p = σ(m/temperature); Σ softplus(m)
+    # and Σ m over m > 0, and over m < 0.
+    with np.errstate(over="ignore"):
+        loses = expit(-margins / temperature)
+    sums = (
+        len(margins),
+        np.sum(margins < 0) + np.sum(margins == 0) / 2,
+        loses.sum(),
+        loses @ loses,
+        softplus(margins).sum(),
+        margins[margins > 0].sum(),
+        margins[margins < 0].sum(),
+    )
+    sizes = np.abs(_label_columns(margins, temperature)).max(axis=0, initial=0.0)
+    return [np.array(sums, dtype=np.float64), sizes]
 
 
 def _slope_sums(
@@ -300,17 +285,22 @@ def _slope_sums(
 
 
 def _estimates(
-    value: Vector, released: KnownSum, margins: Rows, known: _MarginSums, temperature: float
+    value: Vector,
+    released: KnownSum,
+    margins: Rows,
+    known: tuple[Float[np.ndarray, " 7"], Float[np.ndarray, " 3"]],
+    temperature: float,
 ) -> dict[str, Any]:
     """Return numbers of :class:`PrivateMetrics`, by name, of the released Σ y v with its noise."""
     # Source: docs/central.md, "Metrics that are paid for". A row is right 0 or 1 times (or ½). Of
     # one that wins with 1 − p + y(2p − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and
     # less for ½. How far losses spread is taken at chances σ(bm), b the slope, which have the same
     # mean loss.
-    sizes, counted = known.sizes, released.counted(margins)
+    (sums, sizes), counted = known, released.counted(margins)
     if counted is not margins:
-        known = _MarginSums.of_all(counted, temperature)
-    totals, factor, k = value * sizes, released.factor, known.rows
+        sums, _ = _all_sums(counted, temperature)
+    rows, below, loses, loses_squared, whole_loss, highest, lowest = sums.tolist()
+    totals, factor, k = value * sizes, released.factor, int(rows)
     variances = np.diagonal(factor @ factor.T) * sizes**2  # of the noise
 
     def estimate(mean: float, variance: float, noise: float) -> Estimate:
@@ -325,17 +315,14 @@ def _estimates(
         reached, bend, *_ = counted.fold(partial(_slope_sums, slope / unit), add)
         return np.array([(reached - total) / unit, bend / unit**2])
 
-    if (
-        known.negative < total < known.positive
-        and (in_units := increasing_root(rising)) is not None
-    ):
+    if lowest < total < highest and (in_units := increasing_root(rising)) is not None:
         root = in_units / unit
     bent = counted.fold(partial(_slope_sums, root or 0.0), add)
-    right = (known.below + totals[0]) / k
+    right = (below + totals[0]) / k
     share = min(max(right, 0.0), 1.0)
-    won = (known.loses + totals[1]) / k
-    square = (known.loses_squared + totals[1]) / k
-    loss = (known.softplus - totals[2]) / k
+    won = (loses + totals[1]) / k
+    square = (loses_squared + totals[1]) / k
+    loss = (whole_loss - totals[2]) / k
     _, information, *losses = bent.tolist()
     (mean, spread), slope = (total / k for total in losses), None
     if root is not None:
