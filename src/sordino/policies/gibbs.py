@@ -475,6 +475,11 @@ _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
 _ALIKE = 1e-9  # relative: bonuses that rounding alone tells apart
 
 
+def scale_label(scale: float) -> str:
+    """Return ``"valid"``, or that less than the proved radius is used, and how much of it."""
+    return f"heuristic scale {scale:g}" if scale < 1 else "valid"
+
+
 def suboptimality_bound(
     widths: Float[np.ndarray, " k"],
     probabilities: Float[np.ndarray, " k"],
@@ -541,14 +546,9 @@ class ConfidencePolicy(CandidatePolicy):
         )
 
     @property
-    def heuristic(self) -> bool:
-        """Whether the bonus is smaller than the one that is proved."""
-        return self.scale < 1
-
-    @property
     def label(self) -> str:
         """``"valid"``, or ``"heuristic scale ..."`` for a bonus smaller than the proved one."""
-        return f"heuristic scale {self.scale:g}" if self.heuristic else "valid"
+        return scale_label(self.scale)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what makes this policy, as JSON holds it."""

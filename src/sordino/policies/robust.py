@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 from sordino.rewards.confidence import AnswersNeeded
 
-from .gibbs import ReleasedReward, drawn_indices, tilt
+from .gibbs import ReleasedReward, drawn_indices, scale_label, tilt
 from .worst_case import (
     Ellipsoidal,
     FlowProgram,
@@ -64,18 +64,7 @@ class Contexts:
         features: Features | None = None,
     ) -> Contexts:
         """Return checked contexts."""
-        whole = isinstance(candidates, np.ndarray) and candidates.ndim == 3 and candidates.size  # noqa: PLR2004
-        if prompts is None and features is None and whole:  # read without a loop
-            given = _validate.finite_array("candidates", candidates, ndim=3)
-            n, k, d = given.shape
-            base = np.full(n * k, 1 / k)
-            if reference is not None:
-                empty = np.zeros((n, k, 0))
-                base = Candidates.of(None, empty, reference=reference, features=None).reference
-            flat = given.reshape(n * k, d)
-            options = Candidates(sizes=np.full(n, k), reference=base, given=flat)
-        else:
-            options = Candidates.of(prompts, candidates, reference=reference, features=features)
+        options = Candidates.of(prompts, candidates, reference=reference, features=features)
         base = options.reference
         totals = np.repeat(np.add.reduceat(base, options.starts), options.sizes)
         rows, n = options.given, len(options.sizes)
@@ -213,7 +202,7 @@ class WorstCaseResult:
     @property
     def label(self) -> str:
         """``"valid"``, or ``"heuristic scale ..."`` for a radius smaller than the proved one."""
-        return f"heuristic scale {self.radius_scale:g}" if self.radius_scale < 1 else "valid"
+        return scale_label(self.radius_scale)
 
     @property
     def warning(self) -> str:

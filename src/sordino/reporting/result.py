@@ -549,7 +549,7 @@ def measure_confidence(policy: CandidatePolicy, pairs: Comparisons) -> dict[str,
         "kind": policy.kind,
         "confidence": policy.confidence,
         "scale": policy.scale,
-        "heuristic": policy.heuristic,
+        "heuristic": policy.scale < 1,
         "radius": None if known is None else known.radius(policy.confidence),
         **(
             {}

@@ -156,6 +156,9 @@ def _lengths(name: str, entries: CandidateLists) -> Integers:
 
 def _stacked(candidates: CandidateLists) -> Float[np.ndarray, "m d"]:
     """Return the features of all candidates below each other; refuse different widths."""
+    if isinstance(candidates, np.ndarray) and candidates.ndim == 3:  # noqa: PLR2004 (no loop)
+        n, k, d = candidates.shape
+        return _validate.finite_array("candidates", candidates, ndim=3).reshape(n * k, d)
     name = "candidates: entry {}"
     options = [
         _validate.finite_array(name.format(at), rows, ndim=2) for at, rows in enumerate(candidates)
