@@ -687,14 +687,11 @@ class UnreadClass:
 
 
 def features_from_dict(
-    settings: Mapping[str, Any],
-    *,
-    function: _FeatureFunction | None = None,
-    features: Features | None = None,
+    settings: Mapping[str, Any], *, features: Features | None = None
 ) -> Features:
     """Return the feature map that ``to_dict`` described."""
     kind = settings.get("kind") if isinstance(settings, Mapping) else None
-    if features is not None and function is None:
+    if features is not None:
         if not isinstance(features, Features):
             raise UsageError(f"features must be a feature map, got {type(features).__name__}.")
         own, stored = features.to_dict(), settings if isinstance(settings, Mapping) else {}
@@ -709,8 +706,7 @@ def features_from_dict(
             )
         return features
     if kind == "intercept" and isinstance(settings.get("families"), list):
-        inner = features.features if isinstance(features, Intercept) else features
-        alone = features_from_dict(settings["features"], function=function, features=inner)
+        alone = features_from_dict(settings["features"])
         with suppress(TypeError, UsageError):
             return Intercept(alone, families=tuple(settings["families"]))
     if kind == "sentence-embeddings":
@@ -720,13 +716,16 @@ def features_from_dict(
         )
     if kind == CLASS:
         return UnreadClass(settings)
-    if kind not in ("hashed-text", "function"):
+    if kind == "function":
+        raise UsageError(
+            "These features are a function of your own, which no file of a reward holds. Pass "
+            "features=sordino.FunctionFeatures(...) with it."
+        )
+    if kind != "hashed-text":
         raise DataError("The features are of an unknown kind: known are 'hashed-text', 'function'.")
-    if (kind == "function") != (function is not None) or features is not None:
-        raise UsageError("function= is needed for features of kind 'function', and only for them.")
     given = {name: value for name, value in settings.items() if name != "kind"}
     with suppress(TypeError, UsageError):  # the message below says it without quoting the file
-        return HashedText(**given) if function is None else FunctionFeatures(function, **given)
+        return HashedText(**given)
     raise DataError(f"The settings do not describe features of kind {kind!r}.")
 
 

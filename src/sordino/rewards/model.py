@@ -7,7 +7,7 @@ the mean of the items that were offered to somebody; of the others nothing is kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -277,20 +277,13 @@ class RewardModel:
         write_json(folder / "sordino.json", kept, force=True)
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        function: Callable[..., Any] | None = None,
-        features: Features | None = None,
-    ) -> RewardModel:
+    def load(cls, path: str | Path, *, features: Features | None = None) -> RewardModel:
         """Return the model that :meth:`save` or :meth:`save_pretrained` wrote.
 
         Args:
             path: The file, or a folder with ``reward.json``, such as that of a run.
-            function: The feature function, if the model was fitted with one of the user's own.
-            features: The feature map itself, if no file can hold it, such as a sentence model; it
-                is checked against what the file says of it.
+            features: The feature map itself, if no file can hold it, such as a sentence model or a
+                function of your own; it is checked against what the file says of it.
 
         Raises:
             UsageError: Features that the file does not hold were not given.
@@ -300,7 +293,7 @@ class RewardModel:
         path, problem = Path(path), "The reward cannot be used"
         path = path / REWARD_FILE if path.is_dir() else path
         found = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
-        return cls.from_dict(found, f"{problem}: {path.name}", function=function, features=features)
+        return cls.from_dict(found, f"{problem}: {path.name}", features=features)
 
     @classmethod
     def from_dict(
@@ -308,18 +301,15 @@ class RewardModel:
         found: Mapping[str, Any],
         problem: str = "The reward cannot be used: it",
         *,
-        function: Callable[..., Any] | None = None,
         features: Features | None = None,
     ) -> RewardModel:
         """Return the model that :meth:`to_dict` wrote; arguments and errors as of :meth:`load`."""
         values = _OF_ITEMS | dict(found)
         described = values.get("features")
         if described is not None:
-            features = features_from_dict(described, function=function, features=features)
-        elif features is not None or function is not None:
-            raise UsageError(
-                "This reward was fitted on feature differences: leave features and function out."
-            )
+            features = features_from_dict(described, features=features)
+        elif features is not None:
+            raise UsageError("This reward was fitted on feature differences: leave features out.")
         try:
             pairs, moment, ellipsoid, items = (
                 values[name] for name in ("pairs", "moment", "ellipsoid", "items")

@@ -333,11 +333,11 @@ class TestFiles:
         map_ = FunctionFeatures(function, dimension=2, name="mine")
         stored = json.loads(json.dumps(map_.to_dict()))
         assert stored == {"kind": "function", "dimension": 2, "feature_bound": 1.0, "name": "mine"}
-        assert features_from_dict(stored, function=function) == map_
-        with pytest.raises(UsageError, match="function="):
+        assert features_from_dict(stored, features=map_) == map_
+        with pytest.raises(UsageError, match="Pass features=sordino"):
             features_from_dict(stored)
-        with pytest.raises(UsageError, match="function="):
-            features_from_dict(HashedText().to_dict(), function=function)
+        with pytest.raises(DataError, match="These are not the features of the file"):
+            features_from_dict(HashedText().to_dict(), features=map_)
 
     @pytest.mark.parametrize(
         "settings_",

@@ -82,7 +82,7 @@ def test_a_reward_of_ones_own_function_needs_it_back(budget, tmp_path):
         ball=1.0, gradient_norm=0.0, atol=1.0, pairs=1,
     )  # fmt: skip
     reward.save(tmp_path / "reward.json")
-    back = RewardModel.load(tmp_path / "reward.json", function=lengths)
+    back = RewardModel.load(tmp_path / "reward.json", features=features)
     assert back.score(["p"], ["x" * 50])[0] == pytest.approx(1.0)
     with pytest.raises(sordino.UsageError):
         RewardModel.load(tmp_path / "reward.json")
