@@ -453,7 +453,6 @@ class Mixture:
     value: float  # its worst case, the least θᵀ moments over the set
     upper: float  # what no policy exceeds in the worst case
     theta: Vector  # the reward that shows `upper`
-    rounds: int  # how many best responses were asked for
 
     @property
     def gap(self) -> float:
@@ -479,7 +478,7 @@ def best_mixture(
     shown = rewards.inner
     upper = kept.add(best_response(shown)) @ shown
     marked = -math.inf
-    for rounds in range(1, 2001):
+    for rounds in range(1, 2001):  # noqa: B007 (for the message)
         theta, weights = kept.solve()
         moments = weights @ kept.moments
         value = kept.worst(moments)
@@ -488,7 +487,7 @@ def best_mixture(
         if reached < upper:
             upper, shown = reached, theta
         if upper - value <= wanted:
-            return kept.mixture(weights, upper=float(upper), theta=shown, rounds=rounds + 1)
+            return kept.mixture(weights, upper=float(upper), theta=shown)
         if reached <= float(np.max(kept.moments @ theta)) + _ROUNDING * kept.size:
             break  # nothing is left to add, so what is left of the gap is rounding
         kept.idle = np.where(weights > _NEGLIGIBLE, 0, kept.idle + 1)
@@ -601,9 +600,7 @@ class _Columns:
         theta = rewards.pulled(rewards.axes @ (rewards.middle + size * x[:d]))
         return theta, weights / weights.sum()
 
-    def mixture(
-        self, weights: Float[np.ndarray, " j"], *, upper: float, theta: Vector, rounds: int
-    ) -> Mixture:
+    def mixture(self, weights: Float[np.ndarray, " j"], *, upper: float, theta: Vector) -> Mixture:
         """Return the result, in as few policies as its mean features allow."""
         some = np.where(weights > _NEGLIGIBLE, weights, 0.0)
         fewer = _few(self.moments, some / some.sum())
@@ -620,7 +617,6 @@ class _Columns:
             value=self.rewards.worst(moments).value,
             upper=upper,
             theta=theta,
-            rounds=rounds,
         )
 
 

@@ -29,7 +29,7 @@ from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee, never_less
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.rewards.pair_losses import debiased_noise, debiased_slope
 
 # Nodes |g| and their weights, g standard normal, at equal steps in log |g|: the rule converges
@@ -495,20 +495,6 @@ class Forecast:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON holds it."""
         return asdict(self)
-
-    def __str__(self) -> str:
-        question = (
-            f"{self.n:,} labels, {self.dimension:,} features, assuming that the true reward "
-            f"predicts {self.assumed_accuracy:.3g} of judgments"
-        )
-        ways = [
-            f"{IN_WORDS[name]}: epsilon={never_less(way.epsilon)}, delta={never_less(way.delta)} "
-            f"per {way.unit}: accuracy {way.accuracy:.3f}"
-            for name, way in self.ways.items()
-        ]
-        missing = [f"{IN_WORDS[name]}: {reason}" for name, reason in self.left_out.items()]
-        free = f"without privacy: accuracy {self.non_private.accuracy:.3f}"
-        return "\n".join([question, free, *ways, *missing])
 
 
 def estimate(

@@ -175,16 +175,6 @@ def test_json_holds_everything():
     assert value["assumed_accuracy"] == 0.65
 
 
-def test_it_prints_assumption_and_result():
-    text = str(estimate(20_000, dimension=8, epsilon=1.0))
-    assert "assuming that the true reward predicts 0.65" in text
-    assert "noise on labels: epsilon=1, delta=0 per label: accuracy 0.649" in text
-    assert (
-        "noise on the estimate, records hidden: epsilon=1, delta=1e-06 per record: accuracy 0.650"
-        in text
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -253,7 +243,6 @@ def test_what_is_left_out_says_why():
     found = estimate(100, dimension=4, epsilon=1.0, delta=0.0)
     assert list(found.ways) == ["labels"]
     assert found.left_out == dict.fromkeys(CENTRAL, "left out, needs delta above 0")
-    assert "noise on the estimate, records hidden: left out, needs delta above 0" in str(found)
     ways, left_out = _offered_ways(world(), 1.0, 1e-100)
     assert list(ways) == ["labels", "label-estimate"]
     assert left_out["record-estimate"].endswith("keeps epsilon=1.0 with delta=1e-100")
