@@ -15,7 +15,6 @@ SPENDERS = {
     "sordino.privatization.answers.privatize_choices",
     "sordino.privatization.answers.privatize",
     "sordino.privatization.chunks.privatize_chunks",
-    "sordino.privatization.chunks.privatize_file",
     "sordino.privatization.answers.use_unprotected",
     "sordino.rewards.estimation.fit_reward",
     "sordino.rewards.label_release.release_labels",

@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from tests.privatized import privatize_file
 
 from sordino.errors import SordinoError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import Pairs, read_manifest, read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.chunks import privatize_file
 
 from .test_bad_input import FILES, LINES
 

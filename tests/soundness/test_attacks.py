@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import PureEvent
-from sordino.privatization.chunks import privatize_file
 
 
 def chat(content: str, **extra) -> dict:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import binom
+from tests.privatized import privatize_file
 
 import sordino
 from sordino import _files, _random
@@ -30,7 +31,6 @@ from sordino.privatization.chunks import (
     AnswerChunk,
     AnswerPart,
     privatize_chunks,
-    privatize_file,
 )
 from sordino.privatization.people import AskedPeople
 from sordino.privatization.randomization import Randomization

@@ -12,6 +12,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 from tests.tiers import few
 
 from sordino._random import SimulatedEntropy, SystemEntropy
@@ -33,7 +34,7 @@ from sordino.preferences.records import Absent, Levels
 from sordino.privacy.guarantee import CODES, REPLACE_ONE, REPLACE_SPECIAL, SHARES, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import _pad, privatize_file
+from sordino.privatization.chunks import _pad
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.record_release import _decided_labels
 

@@ -22,6 +22,7 @@ DRIVER = textwrap.dedent(
     import numpy as np
     import sordino
     from sordino.engines import exchange
+    from sordino.engines.engine import InProcess
     from sordino.preferences import chunks, pairs as written
     from sordino.preferences.memo import AnswerMemo
     from sordino.preferences.pairs import read_pairs
@@ -82,8 +83,8 @@ DRIVER = textwrap.dedent(
 
     def privatize(home):
         ledger = Ledger.open(home / "spend.db", data="answers", budget=BUDGET)
-        module.privatize_file(raw, home / "out.jsonl", COIN, ledger=ledger, cap=cap,
-                              force=True)
+        module.privatize_chunks(chunks.find_chunks(raw), home / "out.jsonl", COIN, ledger=ledger,
+                                engine=InProcess(), one_file=True, cap=cap, force=True)
 
     def child(home, at):
         global deadly

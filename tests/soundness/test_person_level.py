@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 
 import sordino
 from sordino import _random
@@ -27,7 +28,6 @@ from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_file
 from sordino.privatization.people import AskedPeople, _persons
 from sordino.privatization.randomization import Randomization
 

@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 from tests.tiers import few
 
 import sordino
@@ -39,7 +40,6 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import LEDGER, secret_path
 from sordino.privacy.persons import Exposures, People, Use
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_file
 from sordino.rewards.label_release import release_labels
 
 NAMES = ["ana", "ben", "cem", "dua", "eva", "fay"]

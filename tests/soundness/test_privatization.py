@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 from tests.tiers import few
 
 from sordino import _random
@@ -22,7 +23,6 @@ from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_file
 from sordino.privatization.people import AskedPeople, PersonQuestions
 
 pytestmark = pytest.mark.usefixtures("few_parts")

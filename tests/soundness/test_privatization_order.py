@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 from tests.soundness.test_release_order import durable_kinds
 
 from sordino._random import SystemEntropy
@@ -15,7 +16,6 @@ from sordino.preferences import chunks
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_file
 from sordino.privatization.randomization import Randomization
 
 from .test_privatization import (

@@ -8,6 +8,7 @@ import json
 import shutil
 
 import pytest
+from tests.privatized import privatize_file
 
 import sordino
 from sordino.engines.engine import InProcess
@@ -15,7 +16,7 @@ from sordino.errors import PrivacyError
 from sordino.preferences.chunks import find_chunks
 from sordino.privacy.ledger import Reservation
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_chunks, privatize_file
+from sordino.privatization.chunks import privatize_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
 pytestmark = pytest.mark.usefixtures("few_parts")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.privatized import privatize_file
 from tests.tiers import few
 
 from sordino._random import SimulatedEntropy, SystemEntropy
@@ -31,7 +32,6 @@ from sordino.preferences.records import _parse_record, canonical
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, UNDECIDED, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_file
 
 WORDS, HALF = 2**64, 2**63
 VALUES = (0, 1, UNDECIDED)

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 
 import sordino
 from sordino import _random
@@ -23,7 +24,6 @@ from sordino.auditing.releases import leaks as releases
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
-from sordino.privatization.chunks import privatize_file
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0)
 LEVEL = 1e-4

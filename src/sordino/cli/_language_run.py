@@ -27,7 +27,7 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_m
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import use_unprotected
-from sordino.privatization.chunks import plan_chunks, privatize_file
+from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.randomization import Randomization, memo_keys
 from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar
@@ -531,12 +531,13 @@ class _OnAnswers(_Training):
             if settings.non_private:
                 return use_unprotected(private, NonPrivate(), ledger=ledger)
             with Bar.shown("Randomizing") as bar:
-                privatize_file(
-                    settings.source,
+                privatize_chunks(
+                    find_chunks(settings.source, **settings.reading),
                     settings.answers_path,
                     self.coin,
                     ledger=ledger,
-                    reading=settings.reading,
+                    engine=InProcess(),
+                    one_file=True,
                     simulate_seed=settings.simulate_seed,
                     force=settings.force or settings.is_begun,
                     taken=bar,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,12 +22,12 @@ import numpy as np
 from sordino import _random
 from sordino._files import explained, sha256_of, written_once
 from sordino._validate import Integers
-from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
+from sordino.engines.engine import Engine, Taken, refuse_other_engines
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
-from sordino.preferences.chunks import Chunk, Chunks, Layout, find_chunks, judgments
+from sordino.preferences.chunks import Chunk, Chunks, Layout, judgments
 from sordino.preferences.memo import KEY, parts_of
 from sordino.preferences.pairs import Manifest, Pairs, answer_lines
 from sordino.preferences.parquet import VectorWriter, copy_tables
@@ -255,29 +255,6 @@ class _Known:
         if self.people is not None:
             return request
         return hashlib.sha256(b"".join((request.encode(), *self.found.digests))).hexdigest()
-
-
-def privatize_file(
-    source: str | Path,
-    destination: str | Path,
-    mechanism: RandomizedResponse,
-    *,
-    ledger: Ledger,
-    reading: Mapping[str, Any] | None = None,
-    **more: Any,
-) -> Manifest:
-    """Write a raw file's answers, randomized, with a manifest beside them; return the manifest.
-
-    ``reading`` is how it is read, as :func:`~sordino.preferences.chunks.find_chunks` takes it;
-    ``more`` is what :func:`privatize_chunks` takes.
-
-    Guarantee:
-        That of :func:`privatize_chunks`.
-    """
-    chunks = find_chunks(source, **(reading or {}))
-    given: dict[str, Any] = {"ledger": ledger, "engine": InProcess(), "one_file": True} | more
-    [manifest] = privatize_chunks(chunks, destination, mechanism, **given)
-    return manifest
 
 
 def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, PrivacyError, UsageError
@@ -19,7 +20,6 @@ from sordino.preferences.records import Names
 from sordino.privacy.guarantee import REPLACE_ONE, SHARES, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize
-from sordino.privatization.chunks import privatize_file
 from sordino.rewards.evidence import counted_vectors
 
 BARE = {

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.privatized import privatize_file
 
 import sordino
 from sordino._files import sha256_of
@@ -12,7 +13,6 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import label_loss, read_pairs
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
-from sordino.privatization.chunks import privatize_file
 
 COIN = sordino.RandomizedResponse(0.8)
 ROWS = [

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from tests.privatized import privatize_file
 from tests.tiers import few
 
 import sordino
@@ -20,7 +21,6 @@ from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
 from sordino.errors import UsageError
 from sordino.preferences.records import canonical
-from sordino.privatization.chunks import privatize_file
 
 EPSILON = 0.5
 PUBLISHED = "published_local_dp_eps0.10_val.jsonl.gz"
