@@ -48,8 +48,8 @@ class WithheldPolicy(Withholding):
     # Made by `multi_armed_policy`, `linear_policy` or, of a `WithheldReward`, by `gibbs_policy`. It
     # hides the estimate in `repr` and refuses to be pickled: only what it draws may leave the
     # curator.
-    # What is asked (context, candidates, reference, number of draws) must not depend on the data,
-    # except through what was drawn before.
+    # What is asked (context, candidates, number of draws) must not depend on the data, except
+    # through what was drawn before.
     # Warns:
     #     PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
 
@@ -76,15 +76,9 @@ class WithheldPolicy(Withholding):
         about = f"unit={self.estimate.unit!r}, neighbors={self.estimate.neighbors.name}"
         return f"{type(self).__name__}(withheld, temperature={self.temperature!r}, {about})"
 
-    def bounded_range(
-        self,
-        context: object = None,
-        candidates: object = None,
-        *,
-        reference: Sequence[float] | None = None,
-    ) -> float:
+    def bounded_range(self, context: object = None, candidates: object = None) -> float:
         """Return the length of the interval of one draw's log-ratios; it is public."""
-        return self._sampling(self.estimate.options(context, candidates), reference).bounded_range
+        return self._sampling(self.estimate.options(context, candidates)).bounded_range
 
     def guarantee(
         self,
@@ -93,7 +87,6 @@ class WithheldPolicy(Withholding):
         candidates: object = None,
         *,
         delta: float = 0.0,
-        reference: Sequence[float] | None = None,
     ) -> Guarantee:
         """Return what that many draws for one question promise together at a failure probability.
 
@@ -102,7 +95,7 @@ class WithheldPolicy(Withholding):
             bounded ranges.
         """
         options = self.estimate.options(context, candidates)
-        return self._promise(self._sampling(options, reference, draws).event, 1, delta)
+        return self._promise(self._sampling(options, draws).event, 1, delta)
 
     def draw(
         self,
@@ -110,7 +103,6 @@ class WithheldPolicy(Withholding):
         candidates: object = None,
         *,
         ledger: Ledger,
-        reference: Sequence[float] | None = None,
         simulate_seed: int | None = None,
     ) -> int:
         """Return the index of one drawn option, after recording the spend.
@@ -119,9 +111,7 @@ class WithheldPolicy(Withholding):
             Bounded range :meth:`bounded_range` for this one draw, trust ``"central"``. Shown by
             tests/soundness/test_withheld_policy.py.
         """
-        drawn = self.draw_many(
-            1, context, candidates, ledger=ledger, reference=reference, simulate_seed=simulate_seed
-        )
+        drawn = self.draw_many(1, context, candidates, ledger=ledger, simulate_seed=simulate_seed)
         return int(drawn[0])
 
     def draw_many(
@@ -131,7 +121,6 @@ class WithheldPolicy(Withholding):
         candidates: object = None,
         *,
         ledger: Ledger,
-        reference: Sequence[float] | None = None,
         simulate_seed: int | None = None,
     ) -> Int64[np.ndarray, " count"]:
         """Return the indices of that many options drawn for one question; one entry pays for all.
@@ -143,7 +132,7 @@ class WithheldPolicy(Withholding):
         # Independent draws from one policy compose more tightly than draws one by one.
         _validate.integer("count", count, at_least=1, at_most=_MOST)
         options = self.estimate.options(context, candidates)
-        sampling = self._sampling(options, reference, count)
+        sampling = self._sampling(options, count)
         return self._paid([(options, sampling)], sampling.event, 1, ledger, simulate_seed)
 
     def draw_each(
@@ -152,7 +141,6 @@ class WithheldPolicy(Withholding):
         candidates: Sequence[Any] | None = None,
         *,
         ledger: Ledger,
-        reference: Sequence[Sequence[float]] | None = None,
         simulate_seed: int | None = None,
     ) -> Int64[np.ndarray, " n"]:
         """Return the index of one option drawn for each of n questions; one entry pays for all.
@@ -176,16 +164,9 @@ class WithheldPolicy(Withholding):
         blank = [None] * max(sizes.values())
         asked = zip(*(lists.get(name, blank) for name in given), strict=True)
         questions = [self.estimate.options(*question) for question in asked]
-        chances = [None] * len(questions) if reference is None else reference
-        if len(chances) != len(questions) or not questions:
-            raise UsageError(
-                f"reference must have an entry for each of {len(questions)} questions, and there "
-                "must be one. Nothing was drawn."
-            )
-        pairs = [
-            (options, self._sampling(options, chance))
-            for options, chance in zip(questions, chances, strict=True)
-        ]
+        if not questions:
+            raise UsageError("There must be a question. Nothing was drawn.")
+        pairs = [(options, self._sampling(options)) for options in questions]
         widest = BoundedRangeEvent(max(sampling.bounded_range for _, sampling in pairs))
         return self._paid(pairs, widest, len(pairs), ledger, simulate_seed)
 
@@ -235,12 +216,9 @@ class WithheldPolicy(Withholding):
         )
         return promise.with_caveats(*held.caveats)
 
-    def _sampling(
-        self, options: Sized, reference: Sequence[float] | None, draws: int = 1
-    ) -> SoftmaxMechanism:
+    def _sampling(self, options: Sized, draws: int = 1) -> SoftmaxMechanism:
         """Return how one question is drawn from; warn where that protects nobody."""
-        k = len(options)
-        given = self.reference if reference is None else reference
+        k, given = len(options), self.reference
         if given is not None and len(given) != k:
             raise UsageError(
                 f"reference must have one probability for each of {k} options, got {len(given)}. "
