@@ -179,13 +179,14 @@ class ChunkOutputs:
 
     @property
     def _alone(self) -> AbstractContextManager[None]:
-        """Return what holds these outputs for as long as the context is open."""
-        if not self.is_one_file:
-            return _sole_run(self.folder)
-        busy = f"Another run is writing {self.mark}. Nothing was released. Try again when it is "
-        busy += "done, or choose another name."
-        lock = self.folder / f".{self.mark}.lock"
-        return sole_holder(lock, f"{self.mark} cannot be written", busy)
+        """Return what holds these outputs while the context is open; nobody is waited for."""
+        if self.is_one_file:
+            unusable, what, way = f"{self.mark} cannot be written", self.mark, "choose another name"
+        else:
+            unusable = "The folder for the answers cannot be locked"
+            what, way = "into the folder for the answers", "give another folder"
+        busy = f"Another run is writing {what}. Nothing was released. Try again when it is done, "
+        return sole_holder(self.folder / f".{self.mark}.lock", unusable, f"{busy}or {way}.")
 
     @property
     def is_one_file(self) -> bool:
@@ -311,16 +312,6 @@ def _show(made: Path, final: Path, *, force: bool) -> None:
         if manifest_path(made).exists():
             manifest_path(made).replace(manifest_path(final))
         made.replace(final)
-
-
-def _sole_run(folder: Path) -> AbstractContextManager[None]:
-    """Return what holds a folder for as long as the context is open; nobody is waited for."""
-    return sole_holder(
-        folder / f".{_FOLDER}.lock",
-        "The folder for the answers cannot be locked",
-        "Another run is writing into the folder for the answers. Nothing was released. Try "
-        "again when it is done, or give another folder.",
-    )
 
 
 def _take_away(work: Path) -> None:

@@ -18,7 +18,7 @@ from sordino.preferences.pairs import manifest_path
 from sordino.privatization import chunks as module
 from sordino.privatization import publication
 from sordino.privatization.chunks import privatize_chunks
-from sordino.privatization.publication import _sole_run
+from sordino.privatization.publication import ChunkOutputs
 
 COIN = sordino.RandomizedResponse(1.0)
 pytestmark = pytest.mark.usefixtures("few_parts")
@@ -49,6 +49,11 @@ def run(raw, out, ledger, **more):
     """Privatize in this process."""
     given = {"mechanism": COIN, "engine": InProcess()} | more
     return privatize_chunks(find_chunks(raw), out, ledger=ledger, **given)
+
+
+def sole_run(folder):
+    """Hold a folder for the answers, as a run does."""
+    return ChunkOutputs(folder, (), force=False)._alone
 
 
 def answers(out):
@@ -331,15 +336,15 @@ def test_a_run_that_was_killed_holds_nothing(tmp_path):
     """Not even where it left the file; and a file that is taken away meanwhile locks nobody out."""
     pid = os.fork()
     if pid == 0:
-        with _sole_run(tmp_path):
+        with sole_run(tmp_path):
             os._exit(9)
     os.waitpid(pid, 0)
     assert list(tmp_path.iterdir())
-    with _sole_run(tmp_path):
-        with pytest.raises(FileSystemError, match="Another run"), _sole_run(tmp_path):
+    with sole_run(tmp_path):
+        with pytest.raises(FileSystemError, match="Another run"), sole_run(tmp_path):
             pass
         (tmp_path / ".sordino.lock").unlink()
-    with _sole_run(tmp_path):
+    with sole_run(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -356,9 +361,9 @@ def test_a_lock_of_a_file_that_is_gone_is_none(tmp_path, monkeypatch):
         return handle
 
     monkeypatch.setattr(os, "open", late)
-    with _sole_run(tmp_path):
+    with sole_run(tmp_path):
         assert (tmp_path / ".sordino.lock").exists()
-        with pytest.raises(FileSystemError), _sole_run(tmp_path):
+        with pytest.raises(FileSystemError), sole_run(tmp_path):
             pass
 
 
@@ -367,7 +372,7 @@ def test_a_folder_that_cannot_be_locked_is_refused(tmp_path, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", unknown)
-    with pytest.raises(FileSystemError, match="cannot be locked"), _sole_run(tmp_path):
+    with pytest.raises(FileSystemError, match="cannot be locked"), sole_run(tmp_path):
         pass
 
 
