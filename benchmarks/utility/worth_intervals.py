@@ -99,7 +99,7 @@ def metric_coverage(n: int, epsilon: float, *, fits: int, seed: int) -> dict[str
         rate = measured.win_rate
         told: dict[str, Any] = {
             "win_rate": rate.value,
-            "win_rate_interval": [rate.lower, rate.upper],
+            "win_rate_interval": rate.share_interval,
         }
         for name in METRICS:
             found = getattr(measured, name)

@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SP
 from sordino.privacy.ledger_chain import event_of
 from sordino.rewards import private_metrics, record_release
 from sordino.rewards.label_release import Judged, KnownSum, countable_rows
-from sordino.rewards.metrics import slope_of_sum
+from sordino.rewards.metrics import REACH, slope_of_sum
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (
     _all_sums,
@@ -495,8 +495,7 @@ def coverages(measured, truths):
     held = np.zeros(len(truths))
     for found in measured:
         for index, (one, truth) in enumerate(zip(found, truths, strict=True)):
-            interval = one.interval()
-            held[index] += interval.lower <= truth <= interval.upper
+            held[index] += abs(one.value - truth) <= REACH * one.standard_error
     return held / len(measured)
 
 

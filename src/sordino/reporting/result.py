@@ -411,7 +411,7 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
     assert rate is not None  # noqa: S101 - for the type checker: there is a temperature
     return {
         "temperature": temperature,
-        **legible({"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}),
+        **legible({"win_rate": rate.value, "win_rate_interval": rate.share_interval}),
         "kl": mean_kl(held_out.differences, temperature),
     }
 

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 from scipy.special import expit, ndtri
 
-from sordino._validate import Integers, Numbers, failure_probability, finite_array
+from sordino._validate import Integers, Numbers, finite_array
 from sordino.engines.engine import Rows
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
@@ -69,30 +69,11 @@ class Estimate:
         """Return the same value with a standard error that is larger by a factor."""
         return Estimate(self.value, self.standard_error * factor)
 
-    def interval(
-        self, confidence: float = 0.95, *, lower: float = -math.inf, upper: float = math.inf
-    ) -> Interval:
-        """Return the normal interval around the value, clipped to what is possible."""
-        level = failure_probability("confidence", confidence, zero=False)
-        reach = float(ndtri(0.5 + level / 2)) * self.standard_error
-        return Interval(
-            value=self.value,
-            standard_error=self.standard_error,
-            lower=min(max(self.value - reach, lower), upper),
-            upper=min(max(self.value + reach, lower), upper),
-            confidence=level,
-        )
-
-
-@dataclass(frozen=True)
-class Interval(Estimate):
-    """An estimate with an interval that covers the truth as often as ``confidence`` says."""
-
-    # Source: docs/local.md, metrics on randomized labels.
-
-    lower: float
-    upper: float
-    confidence: float
+    @property
+    def share_interval(self) -> list[float]:
+        """Return the ends of the normal 95% interval of a share, clipped to what is possible."""
+        reach = float(ndtri(0.975)) * self.standard_error
+        return [min(max(end, 0.0), 1.0) for end in (self.value - reach, self.value + reach)]
 
 
 def numbers_of(metrics: object) -> dict[str, float | None]:
@@ -166,7 +147,7 @@ class AnswerMetrics:
     calibration_slope: Estimate | None
     # How often a Gibbs policy on the two answers picks the preferred one; None where no temperature
     # was given.
-    win_rate: Interval | None
+    win_rate: Estimate | None
     rows: int  # how many answers it was measured on
 
     def to_dict(self) -> dict[str, Any]:
@@ -366,12 +347,11 @@ def measure_predictions(
         enough = information > np.finfo(float).tiny
         error = errors[-1] * rows / information if enough else math.inf
         slope = Estimate(root / unit, error / unit).widened(widening)
-    wins = None if temperature is None else known[_WINS].interval(lower=0.0, upper=1.0)
     return AnswerMetrics(
         accuracy=known[_ACCURACY],
         negative_log_likelihood=known[_LOSS],
         calibration_slope=slope,
-        win_rate=wins,
+        win_rate=None if temperature is None else known[_WINS],
         rows=rows,
     )
 

@@ -40,7 +40,7 @@ from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 
 from .evidence import added_and_largest, counted_vectors
 from .label_release import Judged, KnownSum, release_sum
-from .metrics import Estimate, Interval, increasing_root, legible, numbers_of
+from .metrics import Estimate, increasing_root, legible, numbers_of
 from .model import RewardModel
 from .pair_losses import debiased_slope, softplus
 from .release_checks import MEASURED, NOTE, held_out_rows, record_differences, record_promise
@@ -60,8 +60,8 @@ class PrivateMetrics:
     negative_log_likelihood: Estimate | None  # mean logistic loss of one judgment
     # Factor by which scores should be multiplied; 1 is calibrated.
     calibration_slope: Estimate | None
-    # How often the Gibbs policy picks the preferred of the two answers, with a 95 % interval.
-    win_rate: Interval | None
+    # How often the Gibbs policy picks the preferred of the two answers.
+    win_rate: Estimate | None
     pairs: int | None  # how many rows were held out and count; None where that is private
     event: GaussianEvent  # what the purchase did
     guarantee: Guarantee  # what the purchase alone promises
@@ -75,7 +75,7 @@ class PrivateMetrics:
         rate = self.win_rate
         won = {
             "win_rate": None if rate is None else rate.value,
-            "win_rate_interval": None if rate is None else [rate.lower, rate.upper],
+            "win_rate_interval": None if rate is None else rate.share_interval,
         }
         return legible(numbers_of(self) | won)
 
@@ -328,12 +328,11 @@ def _estimates(
     if root is not None:
         error = float(np.sqrt(information + variances[2]))
         slope = Estimate(root, error / information if information else np.inf)
-    wins = estimate(won, square - won**2, variances[1])
     return {
         "accuracy": estimate(right, share * (1 - share), variances[0]),
         "negative_log_likelihood": estimate(loss, spread - mean**2, variances[2]),
         "calibration_slope": slope,
-        "win_rate": wins.interval(lower=0.0, upper=1.0),
+        "win_rate": estimate(won, square - won**2, variances[1]),
         "pairs": k,
     }
 
@@ -429,7 +428,7 @@ def measure_records(
         accuracy=correct,
         negative_log_likelihood=loss,
         calibration_slope=None,
-        win_rate=None if won is None else won.interval(lower=0.0, upper=1.0),
+        win_rate=won,
         pairs=None,
         event=mechanism.event,
         guarantee=promise,

@@ -116,8 +116,7 @@ def test_one_cluster_tells_nothing_of_its_error():
     assert (
         measured(DIFFERENCES[:1], TRUTH[:1], 0.1).negative_log_likelihood.standard_error == math.inf
     )
-    interval = measured(np.zeros(1), np.array([1]), 0.1).win_rate
-    assert (interval.lower, interval.upper) == (0.0, 1.0)
+    assert measured(np.zeros(1), np.array([1]), 0.1).win_rate.share_interval == [0.0, 1.0]
 
 
 def test_loss_and_win_rate_errors_are_those_of_a_mean():
@@ -167,12 +166,11 @@ def test_no_finite_slope_is_none():
 
 
 def test_interval_is_normal_and_clipped():
-    found = Estimate(0.7, 0.1).interval(0.9, lower=0.0, upper=1.0)
-    assert found.lower == pytest.approx(0.7 - 0.1 * norm.ppf(0.95), rel=1e-12)
-    assert found.upper == pytest.approx(0.7 + 0.1 * norm.ppf(0.95), rel=1e-12)
-    assert (found.value, found.standard_error, found.confidence) == (0.7, 0.1, 0.9)
+    low, high = Estimate(0.7, 0.1).share_interval
+    assert low == pytest.approx(0.7 - 0.1 * norm.ppf(0.975), rel=1e-12)
+    assert high == pytest.approx(0.7 + 0.1 * norm.ppf(0.975), rel=1e-12)
     rate = measured(np.full(4, 50.0), np.array([1, 1, 1, 0]), 0.4).win_rate
-    assert (rate.lower, rate.upper, rate.confidence) == (0.0, 1.0, 0.95)
+    assert rate.share_interval == [0.0, 1.0]
     # The value itself stays unbiased, even where that is out of range.
     assert measured(np.full(4, 50.0), np.ones(4, int), 0.25).win_rate.value == pytest.approx(1.5)
 
@@ -237,11 +235,6 @@ def test_arguments_are_refused(change, error, said):
     given_ = {"differences": DIFFERENCES, "answers": TRUTH, "flip": 0.1} | change
     with pytest.raises(error, match=said):
         measured(**given_)
-
-
-def test_a_confidence_is_a_share():
-    with pytest.raises(UsageError, match="confidence"):
-        Estimate(0.5, 0.1).interval(1.0)
 
 
 @pytest.mark.parametrize("n", few([1, 2, 3, 7], first=1))

@@ -107,7 +107,8 @@ def test_standard_errors_by_hand(tmp_path, monkeypatch):
         assert one.value == pytest.approx(size * mean, rel=1e-5)
         assert one.standard_error == pytest.approx(size * math.sqrt(spread), rel=1e-5)
     rate = found.win_rate
-    assert rate.upper - rate.value == pytest.approx(1.959964 * rate.standard_error, rel=1e-5)
+    reach = rate.share_interval[1] - rate.value
+    assert reach == pytest.approx(1.959964 * rate.standard_error, rel=1e-5)
 
 
 @pytest.mark.parametrize(("count", "told"), [(4.9, False), (5.1, True), (-9.0, False)])
