@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.confidence import confidence_ellipsoid
-from sordino.rewards.evidence import Design, ridges
+from sordino.rewards.evidence import ANSWER_POWERS, Design
 from sordino.rewards.reward_fit import choose_ridge, fit_design
 
 
@@ -68,7 +68,7 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         found = fit_design(design, ridge=ridge, ball=setting.ball, method="debiased")
         ellipsoid = confidence_ellipsoid(
             rows, found.center, flip_probability=flip, ball=setting.ball, ridge=ridge,
-            candidates=1 if setting.ridge else len(ridges(1.0, flip)),
+            candidates=1 if setting.ridge else len(ANSWER_POWERS),
         )  # fmt: skip
         held.append(ellipsoid.contains(theta, 0.95))
         ratios.append(ellipsoid.radius(0.95) / ellipsoid.distance(theta))

@@ -52,17 +52,12 @@ _ROWS = 32  # rows a feature that a matrix rests on
 _ROWS_OF_ERRORS = 128  # and standard errors
 _FLOPS = 1 << 27  # a matrix this cheap takes every row
 ANSWER_POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
-_SUM_POWERS = (*ANSWER_POWERS, 3, 4)
+SUM_POWERS = (*ANSWER_POWERS, 3, 4)
 
 
 def ridges_around(middle: float, powers: Iterable[int] = ANSWER_POWERS) -> list[float]:
     """Return a ridge for each power of four, around one that public settings suggest."""
     return [middle * 4.0**power for power in powers]
-
-
-def ridges(feature_bound: float, flip_probability: float) -> list[float]:
-    """Return the ridges that are tried for randomized answers: powers of four around L²/κ²."""
-    return ridges_around((feature_bound / (1 - 2 * flip_probability)) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -141,7 +136,7 @@ class Evidence:
 
     def ridges(self) -> list[float]:
         """Return the ridges that are tried: powers of four around the public one."""
-        powers = ANSWER_POWERS if self.factor is None else _SUM_POWERS
+        powers = ANSWER_POWERS if self.factor is None else SUM_POWERS
         return ridges_around(self.public_ridge, powers)
 
     def value(self, found: Solution) -> float:

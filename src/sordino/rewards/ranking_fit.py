@@ -36,7 +36,7 @@ from sordino.privacy.ledger_chain import digest_of_array
 from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import confidence_ellipsoid, ranking_covariance
-from .evidence import MOST_FEATURES, Released, ridges_around
+from .evidence import MOST_FEATURES, SUM_POWERS, Released, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
 from .leaderboard import BEYOND, Ballots, Votes, fit_board
 from .model import RewardModel, centered_weights
@@ -48,7 +48,6 @@ from .solver import Solution, minimize_ridge, minimize_tilted, refuse_drowned, r
 
 RankingMechanism = RankingGaussian | RankingObjectivePerturbation | NonPrivate
 
-_POWERS = tuple(range(-3, 5))  # of four, around the ridge that public settings suggest
 _ROWS = 32  # ballots a feature that a matrix rests on
 _FLOPS = 1 << 25  # a matrix this cheap takes every ballot
 
@@ -279,7 +278,7 @@ def _fit_released_rankings(
     middle = evidence.feature_bound**2 * evidence.inflation
     tried = [middle] if ridge is None else [_validate.positive("ridge", ridge)]
     if ridge is None and few:
-        tried = ridges_around(middle, _POWERS)
+        tried = ridges_around(middle, SUM_POWERS)
         path = ridge_path(loss, tried, ball=ball, atol=atol)
         # Source: docs/central.md, "Label privacy, one Gaussian release": the loss on fresh ballots
         # by Takeuchi's criterion, the loss at θ̂ + tr[(H + ΛI)⁻¹(J + V)], with the ball's multiplier

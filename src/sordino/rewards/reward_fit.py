@@ -27,7 +27,7 @@ from .evidence import (
     Design,
     Evidence,
     Released,
-    ridges,
+    ridges_around,
     shrunk_weights,
 )
 from .model import RewardModel
@@ -247,7 +247,7 @@ def fit_design(
     candidates = 1
     if ridge is None:
         ridge = choose_ridge(design, ball=ball, level=level)
-        candidates = len(ridges(design.feature_bound, design.flip_probability))
+        candidates = len(ANSWER_POWERS)
     center = minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=accepted_gradient(design))
     found = Fit(
         weights=center.theta, solution=center, center=center, ridge=ridge, candidates=candidates
@@ -270,7 +270,7 @@ def choose_ridge(design: Design, *, ball: float, level: int = 0) -> float:
     # Of the candidates whose likelihood is within one standard error of the best, the one nearest
     # to L²/κ² is taken: with little signal the best alone is mostly noise. L²/κ² is the prior that
     # a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as debiasing inflates the noise.
-    candidates = ridges(design.feature_bound, design.flip_probability)
+    candidates = ridges_around((design.feature_bound / (1 - 2 * design.flip_probability)) ** 2)
     folds = design.folds(level)
     losses: list[np.ndarray] = []
     for fold in range(1 if len(design) > _MANY else FOLDS):

@@ -27,7 +27,7 @@ from sordino.privatization import chunks as local_chunks
 from sordino.privatization.chunks import privatize_chunks
 from sordino.rewards import estimation, metrics, reward_fit
 from sordino.rewards.estimation import fit_and_measure_chunks
-from sordino.rewards.evidence import Design, counted_vectors, evidence_of_answers, ridges
+from sordino.rewards.evidence import Design, counted_vectors, evidence_of_answers, ridges_around
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import (
     HeldOut,
@@ -241,7 +241,7 @@ def test_the_fit_is_that_in_memory(tmp_path, each):
 
 def test_a_ridge_is_chosen_from_the_same_public_ones(tmp_path):
     found = sordino.fit_reward(released(tmp_path), ball=20.0)
-    tried = ridges(design_of(tmp_path).feature_bound, COIN.flip_probability)
+    tried = ridges_around((design_of(tmp_path).feature_bound / COIN.kappa) ** 2)
     assert found.ridge == pytest.approx(min(tried, key=lambda ridge: abs(ridge - found.ridge)))
     assert found.ellipsoid.candidates == 6
     assert found.ridge < max(tried)

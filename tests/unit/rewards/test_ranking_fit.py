@@ -129,7 +129,7 @@ def test_the_chosen_ridge_is_near_the_best(tmp_path):
         middle = released.evidence.feature_bound**2 * released.evidence.inflation
         fits = [
             _fit_released_rankings(released, ball=20.0, ridge=middle * 4.0**power)
-            for power in ranking_fit._POWERS
+            for power in ranking_fit.SUM_POWERS
         ]
         fixed.append([np.sum((fit.weights - theta) ** 2) for fit in fits])
     best = np.mean(fixed, axis=0).min()
@@ -151,7 +151,7 @@ def test_a_confidence_set_is_only_kept_on_a_declaration(released):
     assert _fit_released_rankings(released, ball=3.0).ellipsoid is None
     assert _fit_released_rankings(released, ball=3.0, ellipsoid=False).ellipsoid is None
     reward = _fit_released_rankings(released, ball=3.0, ellipsoid=True)
-    assert reward.ellipsoid.candidates == len(ranking_fit._POWERS)
+    assert reward.ellipsoid.candidates == len(ranking_fit.SUM_POWERS)
     theta = world(4000, 4, 3)[1]
     gap = reward.weights - theta
     radius = reward.ellipsoid.radius(0.95)
