@@ -10,8 +10,7 @@ from typing import Any
 
 from sordino._version import __version__
 from sordino.auditing.findings import ATTACKS, Audit, Detectable, Finding, Measurement
-from sordino.privacy.conversions import replace_from_add_remove
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, float_to_json, never_less, never_more
+from sordino.privacy.guarantee import CAVEATS, float_to_json, never_less, never_more
 
 from .wording import (
     SAID,
@@ -20,7 +19,6 @@ from .wording import (
     at_most,
     belief_percent,
     describe_guarantee,
-    percent,
     plain,
     real,
     shortened,
@@ -37,7 +35,6 @@ _SCALES = {  # symbol and name
 _LONGEST = 160  # characters of one detail, and of one name
 _LONG_NAME = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _LONGEST_SUMMARY = 800  # characters; names of a file are in it
-_READS_NONE = {"flip-rate"}  # what it counts as right is the coin's doing, not the attack's
 _MOST_DETAILS = 30
 _DIGITS = 4
 _EXACT = 17  # digits that tell any two floats apart
@@ -53,7 +50,7 @@ def _describe_audit(audit: Audit) -> dict[str, Any]:
     claim = describe_guarantee(audit.claim)
     tried = sum(found.ran for found in audit.findings)
     breaks = sum(found.outcome == "refutes" for found in audit.findings)
-    allowed, detects = _allowed(audit), audit.would_have_found
+    detects = audit.would_have_found
     return {
         "kind": audit.kind,
         "kind_text": "Released file" if audit.kind == "release" else audit.kind.capitalize(),
@@ -72,8 +69,6 @@ def _describe_audit(audit: Audit) -> dict[str, Any]:
         "findings": [_finding(found) for found in audit.findings],
         "tried": tried,
         "breaks": breaks,
-        "allowed": allowed,
-        "allowed_text": belief_percent(allowed) if claim["promise"] else percent(1.0, 0),
         "level_text": f"once in {_once_in(audit.level)}",
         "confidential": audit.confidential,
         "confidential_text": CONFIDENTIAL,
@@ -104,20 +99,6 @@ def _detects(detects: Detectable) -> str:
     title = ATTACKS.get(detects.attack, {}).get("title", detects.attack)
     once = _once_in(detects.false_alarms)
     return SAID["power"].format(**told, power=100 * detects.power, title=title, once=once)
-
-
-def _allowed(audit: Audit) -> float:
-    """Return how often the claim lets anybody guess a label that is as likely 0 as 1."""
-    # (e^ε + δ)/(1 + e^ε) for the (ε, δ) that the claim gives two values of one label.
-    # Source: Kairouz, Oh, Viswanath 2015, Theorem 2.1: the region of errors that (ε, δ) permits.
-    claim = audit.claim
-    if math.isinf(claim.epsilon):
-        return 1.0
-    epsilon, delta = claim.epsilon, claim.delta
-    if claim.neighbors != REPLACE_ONE:
-        epsilon, delta = replace_from_add_remove(epsilon, delta)
-    other = math.exp(-epsilon)
-    return min(1.0, (1 + delta * other) / (1 + other))
 
 
 def _measurement(found: Measurement, *, refuted: bool) -> dict[str, Any]:
@@ -152,7 +133,7 @@ def _percent_at_most(share: float, digits: int) -> str:
 def _finding(found: Finding) -> dict[str, Any]:
     known = ATTACKS.get(found.attack, {})
     title, tries = known.get("title", found.attack), known.get("tries", "")
-    recovered = None if found.attack in _READS_NONE else real("recovered", found.recovered)
+    recovered = real("recovered", found.recovered)
     chance = real("p_value", found.p_value)
     details = list(_flat("", found.details))
     more = len(details) - _MOST_DETAILS
@@ -165,7 +146,6 @@ def _finding(found: Finding) -> dict[str, Any]:
         "outcome": found.outcome,
         "outcome_text": WORDS["outcomes"][found.outcome],
         "summary": shortened(summary, _LONGEST_SUMMARY),
-        "recovered": recovered,
         "recovered_text": "" if recovered is None else _percent_at_most(recovered, _DIGITS),
         "p_value": chance,
         "chance_text": "" if chance is None else _chance(chance),

@@ -20,7 +20,7 @@ from sordino.privacy.guarantee import float_from_json
 from sordino.privacy.ledger import Ledger
 
 from .audits import describe_audits
-from .drawing import TICKS, Scale, environment, powers_of_ten, round_step, share
+from .drawing import Scale, environment, powers_of_ten, round_step, share
 from .result import describe_ledger_rows
 from .summary import signed_worth, summarize
 from .wording import SAID, Json, percent, plain, shortened, whole
@@ -175,51 +175,9 @@ def _item_values(items: Json) -> dict[str, Any]:
     }
 
 
-_LINEAR = 10.0  # times the claim up to which steps are equal; beyond it, each is ten times more
-_BELOW = 0.7  # powers of ten that a logarithmic axis shows below the claim
-_ENDLESS = 0.87  # of the width: where numbers end if there is an infinite one
-_ROOM, _LOG_ROOM = 1.15, 2.5  # times the largest number: there is always room for an arrow
-_LARGEST, _SMALLEST = 1e300, 1e-300
-_LETTER = 0.012  # of the width: half a letter on a phone
+_LARGEST, _SMALLEST, _ROOM = 1e300, 1e-300, 1.15  # the last one is left free above the largest
 _ASIDE = 0.25  # of the width at either end: text there is written inward
-_PANEL_HEAD, _PANEL_ROW, _ROW_WITH_POWER, _FOOT = 26, 54, 78, 44
-_BAR_HEAD, _BAR_ROW, _BAR_FOOT = 26, 40, 20
-
-
-class _LossAxis:
-    """Where a loss stands between 0 and the largest number, or infinity."""
-
-    def __init__(self, claimed: float, numbers: Sequence[float]) -> None:
-        finite = [number for number in (claimed, *numbers) if number < math.inf]
-        largest = min(_LARGEST, max(finite, default=0.0))
-        top = (largest if largest > _SMALLEST else 1.0) * _ROOM
-        self.endless = math.inf in numbers
-        self.end = _ENDLESS if self.endless else 1.0
-        self.logarithmic = _SMALLEST < claimed < largest / _LINEAR
-        if self.logarithmic:  # linear from 0 to the first power of ten
-            power = math.floor(math.log10(claimed) - _BELOW)
-            first, top = 10.0**power, min(_LARGEST, largest * _LOG_ROOM)
-
-            def bent(loss: float) -> float:
-                return loss / first if loss <= first else 1 + math.log10(loss) - power
-
-            self._scale = Scale(0.0, top, 0.0, self.end, bent)
-            self._marks = [0.0, *powers_of_ten(first, top, most=TICKS)]
-        else:
-            self._scale = Scale(0.0, top, 0.0, self.end, step=round_step(top))
-            self._marks = self._scale.marks
-
-    def at(self, loss: float) -> float:
-        return 1.0 if loss == math.inf else self._scale.at(loss)
-
-    def ticks(self) -> list[dict[str, str]]:
-        """Return place and text of every mark below the axis; the text stays inside the figure."""
-        ticks = []
-        for mark in [*self._marks, *([math.inf] if self.endless else [])]:
-            x, text = self.at(mark), plain(mark, 6).removeprefix("1 × ")
-            side = "start" if x == 0 else "end" if x > 1 - _LETTER * len(text) else "middle"
-            ticks.append({"x": share(x), "text": text, "side": side})
-        return ticks
+_PANEL_HEAD, _PANEL_ROW, _FOOT = 26, 54, 44
 
 
 def _inward(place: float) -> str:
@@ -238,89 +196,50 @@ def _interval_values(audit: Json) -> list[dict[str, Any]]:
 def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
     """Return one figure: measurements on one scale, against one claim."""
     first, claimed = rows[0], float_from_json(rows[0]["claimed"])
-    numbers = [
-        float_from_json(row[key])
-        for row in rows
-        for key in ("lower", "upper", "power")
-        if row[key] is not None and not (key != "lower" and row[key] == "inf")
-    ]
-    axis, y, drawn = _LossAxis(claimed, numbers), _PANEL_HEAD, []
-    endless = claimed == math.inf
-    claim_text = "no limit is claimed" if endless else f"claimed: {first['claimed_text']}"
-    told = [claim_text]
-    for row in rows:
-        drawn.append(_interval(axis, row, y))
-        y += _ROW_WITH_POWER if drawn[-1]["power"] else _PANEL_ROW
-        upper = "" if row["upper"] in {None, "inf"} else f" and at most {row['upper_text']}"
+    ends = [row[key] for row in rows for key in ("lower", "upper") if row[key] not in {None, "inf"}]
+    finite = [size for size in (claimed, *map(float_from_json, ends)) if size < math.inf]
+    largest = min(_LARGEST, max(finite, default=0.0))
+    top = (largest if largest > _SMALLEST else 1.0) * _ROOM
+    axis = Scale(0.0, top, step=round_step(top))  # what is infinite stands at its end
+    limited = claimed < math.inf
+    claim_text = f"claimed: {first['claimed_text']}" if limited else "no limit is claimed"
+    drawn, told = [], [claim_text]
+    for place, row in enumerate(rows):
+        drawn.append(_interval(axis, row, _PANEL_HEAD + _PANEL_ROW * place))
+        upper = "" if drawn[-1]["high"] is None else f" and at most {row['upper_text']}"
         told.append(f"measured {drawn[-1]['text']}{upper} {drawn[-1]['aside']}")
         if row["power_text"]:
             told.append(f"would have detected {row['power_text']} or more")
     per = f" per {audit['claim']['unit']}" if first["metric"] == "epsilon" else ""
+    bottom = _PANEL_HEAD + _PANEL_ROW * len(rows)
     return {
         "title": f"{first['scale'].capitalize()}, claimed against measured",
         "label": f"{first['scale']}: {'; '.join(told)}.",
-        "height": y + _FOOT,
-        "bottom": y,
-        "endless": endless,
-        "claim": share(axis.at(claimed)),
+        "height": bottom + _FOOT,
+        "bottom": bottom,
+        "claim": share(axis.at(claimed)) if limited else None,
         "claim_text": claim_text,
-        "claim_side": "start" if endless else _inward(axis.at(claimed)),
+        "claim_side": _inward(axis.at(claimed)) if limited else "start",
         "rows": drawn,
-        "ticks": axis.ticks(),
-        "logarithmic": axis.logarithmic,
+        "ticks": [
+            {"x": share(axis.at(mark)), "text": plain(mark, 6), "side": _inward(axis.at(mark))}
+            for mark in axis.marks
+        ],
         "scale": f"{first['symbol']}{per}: less privacy to the right",
     }
 
 
-def _interval(axis: _LossAxis, row: Json, y: int) -> dict[str, Any]:
+def _interval(axis: Scale, row: Json, y: int) -> dict[str, Any]:
     """Return where one measurement stands: a bar to its lower bound, a line to its upper one."""
     lower = float_from_json(row["lower"])
-    upper, power = (
-        math.inf if row[key] is None else float_from_json(row[key]) for key in ("upper", "power")
-    )
-    is_open = upper == math.inf > lower
+    bounded = row["upper"] not in {None, "inf"}
     return {
         "y": y,
         "text": "unlimited" if lower == math.inf else f"at least {row['lower_text']}",
         "aside": f"with {row['confidence_text']} confidence",
         "low": share(axis.at(lower)),
-        "high": share(axis.end if is_open else axis.at(max(lower, upper))),
-        "open": is_open,
+        "high": share(axis.at(max(lower, float_from_json(row["upper"])))) if bounded else None,
         "breaks": row["breaks"],
-        "power": None if power == math.inf else share(axis.at(power)),
-        "power_text": f"would have detected {row['symbol']} ≥ {row['power_text']}",
-    }
-
-
-def _share_values(audit: Json) -> dict[str, Any] | None:
-    """What the template needs to draw the labels read out, or None if no attack reads any."""
-    rows = [found for found in audit["findings"] if found["recovered"] is not None]
-    if not rows:
-        return None
-    shown = rows[:12]
-    limited, allowed = audit["claim"]["promise"], audit["allowed"]
-    bottom = (head := _BAR_HEAD if limited else 0) + _BAR_ROW * len(shown)
-    told = ", ".join(f"{row['title']} {row['recovered_text']}" for row in shown)
-    limit = f"; the claim allows {audit['allowed_text']}" if limited else ""
-    return {
-        "label": f"Share of labels that each attack reads out: {told}{limit}; a coin toss is right "
-        "in 50%.",
-        "height": bottom + _BAR_FOOT,
-        "bottom": bottom,
-        "allowed": share(allowed) if limited else None,
-        "allowed_text": f"allowed: {audit['allowed_text']}",
-        "allowed_side": _inward(allowed),
-        "rows": [
-            {
-                "y": head + _BAR_ROW * place,
-                "title": shortened(row["title"], 34),  # characters beside a bar
-                "text": row["recovered_text"],
-                "width": share(row["recovered"]),
-                "breaks": row["outcome"] == "refutes",
-            }
-            for place, row in enumerate(shown)
-        ],
-        "total": len(rows) if len(rows) > len(shown) else None,
     }
 
 
@@ -371,20 +290,7 @@ def _page(name: str, audits: Sequence[Json], **values: object) -> str:
     """Return a page in which nothing hides and nothing is an address."""
     # It loads nothing and runs nothing, follows light and dark mode, and prints. The same values
     # give the same bytes.
-    drawn = []
-    for audit in audits:  # with its figures, and what has to be said about them
-        measured, panels = audit["measured"], _interval_values(audit)
-        rows = [row for panel in panels for row in panel["rows"]]
-        about = {
-            "panels": panels,
-            "shares": _share_values(audit),
-            "breaks_measured": any(row["breaks"] for row in measured),
-            "unclear": any(row["beyond"] and not row["breaks"] for row in measured),
-            "powered": any(row["power"] for row in rows),
-            "open": any(row["open"] for row in rows),
-            "logarithmic": any(panel["logarithmic"] for panel in panels),
-        }
-        drawn.append({**audit, **about})
+    drawn = [{**audit, "panels": _interval_values(audit)} for audit in audits]
     said = {word: any(each[word] for each in audits) for word in ("refuted", "inconclusive")}
     text = environment().get_template(name).render(audits=drawn, **said, **values)
     # Names chosen by users may look like addresses; as an entity they read the same.
