@@ -216,7 +216,7 @@ def test_planted_bugs_of_the_wallet_are_seen(site, visit, name):
 
 
 def test_whoever_is_done_gets_a_code_and_a_way_back_however_often_words_are_lost(site, visit):
-    one = site(questions=2, completion_codes="each", return_url="https://panel.example/done")
+    one = site(questions=2, completion_code="C1", return_url="https://panel.example/done")
     person, lost = visit(), []
 
     def lose_once(route):
@@ -232,13 +232,8 @@ def test_whoever_is_done_gets_a_code_and_a_way_back_however_often_words_are_lost
     assert person.page.locator("main .spelled").count() == 0
     person.page.route("**/api/answers", lose_once)
     person.answer()
-    code = person.page.inner_text("main .spelled")
+    assert person.page.inner_text("main .spelled") == "C1"
     assert lost
     assert person.page.get_attribute("main a.button", "href") == "https://panel.example/done"
     person.page.reload()
-    assert person.page.inner_text("main .spelled") == code
-    command = [sys.executable, "-m", "sordino", "collect", "status", "study.toml"]
-    told = subprocess.run(
-        [*command, "--codes", "--json"], cwd=one.folder, capture_output=True, text=True, check=True
-    )
-    assert json.loads(told.stdout)["completion_codes"] == [code]
+    assert person.page.inner_text("main .spelled") == "C1"

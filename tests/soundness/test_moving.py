@@ -14,7 +14,6 @@ from sqlalchemy import select
 from sordino.collection.answers import (
     _Submitted,
     claim,
-    code_of,
     handle_of,
     invite,
     open_invitation,
@@ -23,7 +22,7 @@ from sordino.collection.answers import (
     store,
 )
 from sordino.collection.arena import chooser_of
-from sordino.collection.database import ANSWERS, COMPLETIONS, PERSONS, frozen, open_database
+from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database
 from sordino.collection.refusals import Refusal
 
 from .test_collection import devices_digest, make_study
@@ -219,26 +218,16 @@ def test_after_a_new_link_at_most_one_coin_is_stored_whenever_the_lost_device_se
             assert Device(world, "c").call(open_invitation, token=token) is False
 
 
-def test_a_completion_code_leads_to_nobody_and_no_bit_decides_it(begun):
-    """The same requests with other bits get the same replies; a row is a code and no more."""
+def test_whoever_is_done_is_told_the_same_whatever_they_answered(begun):
+    """The same requests with other bits get the same replies."""
     found = set()
     for bits in itertools.product((0, 1), repeat=3):
         world = begun()
-        object.__setattr__(world.study, "completion_codes", "each")
+        object.__setattr__(world.study, "completion_code", "C1")
         told = []
         for place, bit in enumerate(bits):
             one = _Submitted(f"{place:08d}-0000-4000-8000-" + "0" * 12, "", 1, bit)
             one = one._replace(question=world.old.questions[place])
             told += [world.old.call(store, answers=(one,))["completion"] for _ in range(2)]
-        with world.engine.begin() as connection:
-            rows = connection.execute(select(COMPLETIONS)).all()
-            connection.execute(COMPLETIONS.delete())
-        person = world.row()
-        assert told[:4] == [None] * 4
-        assert told[4] == told[5] == {"code": rows[0].code, "url": None}
-        assert [len(row) for row in rows] == [1]
-        kept = " ".join(map(str, person)) + world.token
-        assert rows[0].code not in kept
-        assert rows[0].code not in [code_of(bytes.fromhex(p)) for p in (person.id, person.device)]
-        found.add(json.dumps([told[:4], told[4] == told[5], told[4]["url"]]))
-    assert len(found) == 1
+        found.add(json.dumps(told))
+    assert found == {json.dumps([None] * 4 + [{"code": "C1", "url": None}] * 2)}

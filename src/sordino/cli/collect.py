@@ -375,7 +375,6 @@ def _foresee(study: Study) -> Callable[[int], tuple[float, float]]:
 @dataclass(frozen=True, kw_only=True)
 class _Status(Json):
     path: _StudyFile
-    codes: bool = Option("Also list the completion codes of everybody who is done, sorted.", False)
     invitations: bool = Option("Also list every invitation by its handle.", False)
 
 
@@ -386,10 +385,8 @@ def status(settings: _Status) -> None:
     module = collection_module("answers")
     with opened(study) as engine:
         told: dict[str, Any] = module.progress_of(engine, study, _foresee(study))
-        codes = module.completion_codes(engine) if settings.codes else []
         listed = module.states(engine) if settings.invitations else []
     value = told | ({"invitation_states": listed} if settings.invitations else {})
-    value |= {"completion_codes": codes} if settings.codes else {}
     invitations, counts = told["invitations"], [row["answers"] for row in told["per_question"]]
     rows = {
         "title": told["title"],
@@ -424,8 +421,6 @@ def status(settings: _Status) -> None:
         until = [f"{minute} UTC".replace("T", " ", 1) for minute in minutes]
         states = [[r["handle"], r["state"], end] for r, end in zip(listed, until, strict=True)]
         grid("invitations", ("handle", "state", "until"), states)
-    if settings.codes and not settings.as_json:
-        grid("completion codes", ("code",), [[code] for code in codes])
 
 
 _WHEN: Final = {"now": "now", "minimum": "at the minimum", "all": "if everybody goes on"}

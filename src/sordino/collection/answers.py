@@ -50,7 +50,6 @@ from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_jso
 from sordino.collection.arena import Chooser
 from sordino.collection.database import (
     ANSWERS,
-    COMPLETIONS,
     INVITATIONS,
     PERSONS,
     QUESTIONS,
@@ -456,12 +455,6 @@ def _forecast(study: Study, foresee: Foresee | None, **answers: int) -> list[dic
     return found
 
 
-def completion_codes(engine: Engine) -> list[str]:
-    """Return the codes of everybody who is done, sorted: nothing tells who has which."""
-    with reading(engine) as connection:
-        return sorted(connection.execute(select(COMPLETIONS.c.code)).scalars())
-
-
 def has_too_few(engine: Engine, study: Study) -> bool:
     """Return whether fewer answers are stored than the study wants at least."""
     with reading(engine) as connection:
@@ -707,7 +700,7 @@ def store(
     asked = {*given, *sent}
     fields = [text.split(" ") for text in (row.given or "").split(",") if text]
     known = {name: _Submitted(id_, name, int(k), int(y)) for id_, name, k, y in fields}
-    refused, before = [], _is_done(study, known)
+    refused = []
     for answer in answers:
         code: str | None = "unknown-question"
         if answer.question in asked:
@@ -737,43 +730,21 @@ def store(
         connection.execute(asking.values(questions=json.dumps([*given, *more])))
     without = {each["id"] for each in refused}
     stored = [answer.id for answer in answers if answer.id not in without]
-    completion = None
-    if _is_done(study, known):
-        completion = _completion(connection, study, device, before=before)
+    # What is shown to somebody who is done, whatever they answered.
+    done = len(known) >= study.most_questions or study.most_labels <= _spent(known)
+    told = {"code": study.completion_code, "url": study.return_url}
     return {
         "stored": stored,
         "refused": refused,
         "spent": _spent(known),
         "questions": [*open_ones, *more],
-        "completion": completion,
+        "completion": told if done and any(told.values()) else None,
     }
 
 
 def _spent(given: Mapping[str, _Submitted]) -> int:
     """Return how many labels a person gave: each change of mind was one more."""
     return sum(one.revision for one in given.values())
-
-
-def _is_done(study: Study, given: Mapping[str, _Submitted]) -> bool:
-    """Return whether a person has answered all that they are asked, or may."""
-    return len(given) >= study.most_questions or study.most_labels <= _spent(given)
-
-
-def _completion(
-    connection: Connection, study: Study, device: str, *, before: bool
-) -> dict[str, str | None] | None:
-    """Return what is shown to somebody who is done, whatever they answered; None for nothing."""
-    code = study.completion_code
-    if study.completion_codes == "each":
-        # Of a secret that only the device has: one that asks again is told the same.
-        secret = hashlib.sha256(f"{study.id} completion {device}".encode()).digest()
-        code = code_of(secret)
-        same = select(COMPLETIONS).where(COMPLETIONS.c.code == code)
-        if not before:
-            connection.execute(insert(COMPLETIONS), {"code": code})
-        elif connection.execute(same).first() is None:
-            code = None  # it was told to another device of the same person
-    return {"code": code, "url": study.return_url} if code or study.return_url else None
 
 
 def _keep(connection: Connection, question: Question) -> None:

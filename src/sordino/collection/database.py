@@ -105,11 +105,7 @@ ANSWERS: Final = _table(
 )
 """Randomized answers: one of each person to each question."""
 
-COMPLETIONS: Final = _table("sordino_completions", Column("code", String(12), primary_key=True))
-"""Codes that people got who are done. None leads to a person: each is made from a secret that only
-a device has."""
-
-_REWRITTEN: Final = (ANSWERS, COMPLETIONS, PERSONS, QUESTIONS)
+_REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
 
 
 for table in TABLES.sorted_tables:

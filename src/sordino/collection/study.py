@@ -245,9 +245,6 @@ _ORIGIN: Final = re.compile(
 FEEDBACK: Final = "feedback"
 """What a study says in place of a file of questions that nobody knows before they are asked."""
 
-_Completion = Literal["none", "each"]
-"""Whether each person who is done gets a code of their own."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
@@ -272,7 +269,6 @@ class Study:
     project_epsilon: float | None = None
     minimum: int = 0  # fewer answers are not exported unless that is asked for
     completion_code: str | None = None  # what a panel is shown by whoever has sent all answers
-    completion_codes: _Completion = "none"  # or one code each, which leads to nobody
     return_url: str | None = None  # where whoever has sent all answers may go
     open: bool = False  # whether one link is for any number of devices, each of them a person
     most_persons: int = 10_000  # of an open study; others join no more
@@ -314,7 +310,6 @@ class Study:
         for name in ("ties", "skips", "accept_weak", "markdown", "open"):
             _validate.one_of(name, getattr(self, name), (True, False))
         _validate.integer("minimum", self.minimum, at_least=0)
-        _validate.one_of("completion_codes", self.completion_codes, get_args(_Completion))
         self._check_panel()
         for name in ("title", "database"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
@@ -339,11 +334,6 @@ class Study:
         code, address = self.completion_code, self.return_url
         if code is not None and not (isinstance(code, str) and 0 < len(code) <= _LONGEST_CODE):
             raise UsageError(f"completion_code must be a text of 1 to {_LONGEST_CODE} characters.")
-        if code is not None and self.completion_codes == "each":
-            raise UsageError(
-                'completion_code is one code for everybody, and completion_codes = "each" makes '
-                "one for each person. Use one of them."
-            )
         if address is None:
             return
         try:

@@ -199,8 +199,6 @@ def test_where_there_is_less_to_ask_than_the_cap_the_promise_is_the_stronger_one
         ({"return_url": "http://panel.example"}, "https://"),
         ({"return_url": "https://"}, "https://"),
         ({"return_url": "javascript:alert(1)//https://x"}, "https://"),
-        ({"completion_code": "C1", "completion_codes": "each"}, "Use one of them"),
-        ({"completion_codes": "all"}, "completion_codes"),
         ({"minimum": -1}, "minimum"),
     ],
     ids=repr,

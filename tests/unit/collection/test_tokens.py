@@ -183,7 +183,6 @@ COLUMNS = {
     "sordino_invitations": {"token", "expires", "revoked", "person", "parent"},
     "sordino_persons": {"id", "device", "questions", "moving"},
     "sordino_answers": {"person", "question", "revision", "id", "answer"},
-    "sordino_completions": {"code"},
 }
 
 
