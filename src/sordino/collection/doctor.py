@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from sordino._random import seconds_since_1970
 
-from .refusals import HEADERS, MOST_BYTES
+from .refusals import HEADERS
 from .study import Study, read_languages, read_page
 
 _SECONDS: Final = 10.0  # for an answer
@@ -71,17 +71,6 @@ class _Visit:
         days, life = (ends - seconds_since_1970()) / 86_400, (ends - begins) / 86_400
         return days >= min(_FEWEST_DAYS, life / 4), f"valid for {days:.1f} more days"
 
-    def redirect(self) -> _Told:
-        parts = urlsplit(self.url)
-        if parts.scheme == "http" or parts.port not in {None, HTTPSConnection.default_port}:
-            return None, "not checked: the address is plain http, or has a port of its own"
-        try:
-            status, headers, _ = _Visit(f"http://{parts.hostname}{parts.path}").ask("/")
-        except OSError:
-            return True, "nothing answers there"
-        target = str(headers["Location"])  # "None" without one
-        return target.startswith(f"https://{parts.hostname}"), f"{status}, leads to {target}"
-
     def health(self) -> _Told:
         status, _, body = self.ask("/api/health")
         told = json.loads(body)
@@ -118,13 +107,6 @@ class _Visit:
         same = f"digest {told[:12]}{own}, {len(sent)} files byte by byte"
         return not other, f"other bytes: {', '.join(other)}" if other else same
 
-    def size(self) -> _Told:
-        try:
-            status = self.ask("/api/open", body=b" " * (MOST_BYTES + 1))[0]
-        except OSError:  # whoever is refused while still sending may find the line closed
-            return True, "over 64 KiB: the line is closed"
-        return status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over 64 KiB: {status}"
-
     def forged(self) -> _Told:
         """Guess until this address is slowed down; then see whether a forged one is as well."""
         if not self.probe:
@@ -147,12 +129,10 @@ def examine(url: str, study: Study | None = None, *, probe: bool = False) -> lis
     silent = "See whether proxy and service run, and what they write."
     checks = {
         "TLS": (visit.tls, "See why the proxy does not get or renew a certificate."),
-        "plain http": (visit.redirect, "Let the proxy lead all of it to https."),
         "service": (visit.health, f"Compare address and study. {silent}"),
         "clock": (visit.clocks, "Set both (NTP): invitations end by the one of the service."),
         "headers": (visit.headers, "Let the proxy add, change and keep none."),
         "page": (visit.page, "Serve it with this version, and let the proxy rewrite nothing."),
-        "large requests": (visit.size, "Let the proxy take 64 KiB at most."),
         "X-Forwarded-For": (
             visit.forged,
             "Let the proxy overwrite it; without one it is believed.",

@@ -113,12 +113,10 @@ def wrong(found):
 
 ALL = {
     "TLS",
-    "plain http",
     "service",
     "clock",
     "headers",
     "page",
-    "large requests",
     "X-Forwarded-For",
 }
 
@@ -131,7 +129,7 @@ def test_a_service_behind_an_honest_proxy_has_no_problem(served, proxy):
     assert wrong(found) == set()
     told = states(found)
     assert told.keys() == ALL
-    assert {name for name, ok in told.items() if ok is None} == {"TLS", "plain http"}
+    assert {name for name, ok in told.items() if ok is None} == {"TLS"}
     assert len(server.seen) < 100
     assert {headers.get("Authorization") for headers in server.seen} == {"Bearer doctor"}
 
@@ -218,15 +216,6 @@ def test_what_a_proxy_breaks_is_named(served, proxy, broken):
     assert wrong(examine(f"http://127.0.0.1:{server.server_port}", study)) == {check}
 
 
-def test_a_proxy_that_passes_on_large_requests_is_named(served, proxy):
-    def unlimited(headers):
-        if headers.pop("Content-Length", None):
-            headers["Transfer-Encoding"] = "chunked"
-
-    server = proxy(served[1], before=unlimited)
-    assert wrong(examine(f"http://127.0.0.1:{server.server_port}")) == {"large requests"}
-
-
 def test_a_forged_address_is_found_and_only_there(served, proxy):
     """A proxy that lets senders say who they are is the same as none at all."""
     study, port = served
@@ -270,28 +259,15 @@ def certificate(folder, days):
     return context, names[1]
 
 
-def elsewhere(_, reply):
-    reply["status"] = 308
-    reply["headers"] = [("Location", "https://localhost/")]
-
-
-@pytest.mark.parametrize(
-    ("days", "plain", "problems"),
-    few(
-        [(90, elsewhere, set()), (2, elsewhere, set()), (90, lambda *_: None, {"plain http"})],
-        first=1,
-    ),
-)
-def test_tls_and_the_way_to_it(served, proxy, tmp_path, monkeypatch, days, plain, problems):
+@pytest.mark.parametrize("days", few([90, 2], first=1))
+def test_tls(served, proxy, tmp_path, monkeypatch, days):
     study, port = served
     context, file = certificate(tmp_path, days)
-    server, other = proxy(port, tls=context), proxy(port, after=plain)
-    monkeypatch.setattr(http.client.HTTPConnection, "default_port", other.server_port)
+    server = proxy(port, tls=context)
     monkeypatch.setattr(http.client.HTTPSConnection, "default_port", server.server_port)
     monkeypatch.setenv("SSL_CERT_FILE", file)
     found = examine("https://localhost", study)
-    assert (wrong(found), states(found)["TLS"]) == (problems, True)
-    assert "plain http" in {one["check"] for one in found if one["ok"] is not None}
+    assert (wrong(found), states(found)["TLS"]) == (set(), True)
     monkeypatch.setattr(
         doctor, "seconds_since_1970", lambda: __import__("time").time() + 86_400 * (days - 0.3)
     )
