@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -17,26 +17,21 @@ from sordino.auditing.findings import Audit, Finding, Verdict
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
 from sordino.auditing.statistical.distinguishing import NAMES, audit_mechanism, build_mechanism
-from sordino.engines.exchange import passing_folder
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import Guarantee
-from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import write_audit
 from sordino.runs.progress import Bar
 from sordino.runs.settings import (
-    DELTA,
     Argument,
     LabelUnit,
-    Lora,
     Neighbors,
     Option,
     Output,
     PersonField,
     RunLedger,
     Unit,
-    language_module,
     refuse_records,
     terms_of,
 )
@@ -107,15 +102,6 @@ class _Audit(Output):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Played(_Audit):
-    confidence: float = Option("Coverage of the bound that is shown.", 0.95)
-    simulate_seed: int | None = Option("Play with a seed, to repeat it.", min=0)
-
-
-_Neighbors = Annotated[Neighbors, Option("What one change is; labels are replaced.")]
-
-
-@dataclass(frozen=True, kw_only=True)
 class _AuditedRelease(_Audit):
     path: Path = Argument(
         "Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder.", metavar="FILE"
@@ -142,14 +128,16 @@ def release(settings: _AuditedRelease) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AuditedMechanism(_Played):
+class _AuditedMechanism(_Audit):
     name: str = Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME")
     epsilon: float = Option("Privacy loss that is claimed.", required=True)
     delta: float = Option("Failure probability that is claimed.", 0.0)
-    neighbors: _Neighbors = Neighbors.replace_one
+    neighbors: Neighbors = Option("What one change is; labels are replaced.", Neighbors.replace_one)
     unit: Unit | None = Option("Whose change it hides; by default label for a coin, else record.")
     trials: int = Option("Releases of each of the two inputs; more detect less.", 20_000)
     processes: int = Option("How many play at once, for a slow mechanism.", 1)
+    confidence: float = Option("Coverage of the bound that is shown.", 0.95)
+    simulate_seed: int | None = Option("Play with a seed, to repeat it.", min=0)
 
 
 @command(audit, _AuditedMechanism)
@@ -176,61 +164,6 @@ def mechanism(settings: _AuditedMechanism) -> None:
         terms |= {"mechanism": played, "claim": claim}
         with Bar.shown("Playing") as bar:
             found = terms_of(settings, audit_mechanism, **terms, progress=bar)
-    settings.tell(found)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AuditedTraining(_Played):
-    model: Path = Argument("Checkpoint that is to be trained.", metavar="MODEL")
-    epsilon: float = Option("Privacy loss of all steps.", required=True)
-    policy: bool = Option("Train a policy by DPO; a reward otherwise.", False)
-    lora: Lora = 0
-    raw: Path | None = Option("The records, if you hold them: has the model read them?")
-    partners: int = Option(
-        "Made-up records that share a step with a long one.", 32, min=2, max=2048
-    )
-    delta: float = Option("Failure probability.", DELTA)
-    neighbors: _Neighbors = Neighbors.add_remove
-    chance: float = Option("Of each record to take part in a step.", 0.05)
-    steps: int = Option("How many there are.", 200, min=1)
-    trials: int = Option("Noisy steps on each side, at least 4000.", 10_000)
-
-
-_UNITS = 100.0  # a number, as the settings ask for one; nothing here depends on it
-_NOBODY = {"prompt": "Who?", "first": "Nobody.", "second": "No one.", "label": 1}
-
-
-@command(audit, _AuditedTraining)
-def training(settings: _AuditedTraining) -> None:
-    """Play the central training of a language model before it; no data are needed, none is paid."""
-    name, task = ("DPO", "CAUSAL_LM") if settings.policy else ("Reward", "SEQ_CLS")
-    # what libraries print is no part of the answer
-    with redirect_stdout(sys.stderr), passing_folder(None) as scratch:
-        # of what kind they are, is checked there
-        records: Any = None if settings.raw is None else read_pairs(settings.raw)
-        privacy = terms_of(
-            settings,
-            language_module("dp_sgd.privacy").CentralPrivacy,
-            unit="record",
-            neighbors=settings.neighbors.relation,
-            sampling_probability=settings.chance,
-            expected_batch=_UNITS * settings.chance,
-        )
-        module = language_module("dp_sgd.training")
-        make = getattr(module, f"Central{name}Config")
-        trainer = getattr(module, f"Central{name}Trainer")(
-            str(settings.model),
-            args=make(scratch, disable_tqdm=True, save_strategy="no"),
-            train_dataset=read_pairs([_NOBODY]),
-            privacy=privacy,
-            # of no project, which would miss it once it is gone
-            ledger=Ledger.create(Path(scratch) / "spend.db", budget=privacy.guarantee),
-            peft_config=language_module("studies.pipeline").adapters(settings.lora, task),
-            declare_unread=True,  # nobody has said anything
-        )
-        from sordino.auditing.training import audit_training  # noqa: PLC0415 (needs the extra)
-
-        found = terms_of(settings, audit_training, trainer=trainer, records=records)
     settings.tell(found)
 
 
