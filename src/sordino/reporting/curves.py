@@ -1,6 +1,6 @@
-"""Pictures: a forecast against epsilon and the number of labels, and how training went by step.
+"""Pictures: a forecast against epsilon, and how training went by step.
 
-Each is one SVG file of two panels. Colors are told apart by color-blind readers, and lines by their
+Each is one SVG file. Colors are told apart by color-blind readers, and lines by their
 dashes where there is no color. Each picture is also told in words, as is a forecast.
 """
 
@@ -22,18 +22,18 @@ from sordino.rewards.metrics import REACH
 from .drawing import Scale, environment, powers_of_ten, round_step
 from .wording import Json, at_least, belief_percent, percent, plain
 
-_LEFT, _RIGHT = (64.0, 504.0), (576.0, 1016.0)  # where the panels begin and end
+_LEFT, _RIGHT = (64.0, 504.0), (576.0, 1016.0)  # where two panels begin and end
 _BOTTOM, _TOP = 376.0, 96.0
 _Points = Iterable[tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Panel:
-    """One of two charts side by side; the template knows how each kind of line looks."""
+    """One chart; the template knows how each kind of line looks."""
 
     title: tuple[str, str]  # in two lines
     across: str
-    up: str = ""
+    up: str
     x: Scale
     y: Scale
     x_marks: Sequence[float]
@@ -52,7 +52,7 @@ def refuse_plot(path: Path, *, force: bool) -> None:
 
 
 def _write_picture(path: Path, *, force: bool, **shown: object) -> None:
-    """Write two panels as SVG: the same drawing, the same bytes, and no time stamp."""
+    """Write panels as SVG: the same drawing, the same bytes, and no time stamp."""
     told = {"assumption": "", "simulated": ""} | shown
     template = environment().get_template("picture.svg.j2")
     write_text(path, template.render(**told), force=force)
@@ -62,22 +62,16 @@ def _write_picture(path: Path, *, force: bool, **shown: object) -> None:
 
 _LEAST, _MOST = 0.1, 10.0  # of epsilon; the chosen one is always inside
 _POINTS = {"labels": 61, "label-estimate": 31, "record-estimate": 15}  # less where noise is sought
-_BEYOND = 100.0  # how far the axis of labels reaches, as a factor
-_MOST_LABELS = 1e18  # where the axis ends at the latest, unless more are there
-_LARGEST = 2**63 - 1  # integer that a forecast is asked about
-_PLAIN = 1_000_000  # labels that are written out
 
 
 def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None:
     """Write the picture of a forecast."""
     refuse_plot(path, force=force)
-    panels = [_epsilon_panel(forecast), _label_panel(forecast)]
     legend = [(name, IN_WORDS[name]) for name in forecast.ways]
     legend += [("unprotected", "without privacy"), ("chosen", "your choice")]
-    legend += [("target", "target")] * ("target" in panels[1].levels)
     _write_picture(
         path,
-        panels=panels,
+        panels=[_epsilon_panel(forecast)],
         title="Predicted accuracy of a reward learned from private judgments",
         text=_describe_curves(forecast),
         legend=[*legend, ("guessing", "guessing")],
@@ -85,13 +79,6 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
         f"that the true reward predicts {plain(100 * forecast.assumed_accuracy, 6)}% of judgments",
         force=force,
     )
-
-
-def _accuracy_scale(forecast: Forecast) -> Scale:
-    """Return where accuracies stand: from guessing to what the true reward predicts."""
-    gain = forecast.assumed_accuracy - 0.5
-    low, high = 0.5 - 0.05 * gain, 0.5 + 1.07 * gain
-    return Scale(low, high, _BOTTOM, _TOP, step=round_step(gain))
 
 
 def _describe_curves(forecast: Forecast) -> str:
@@ -106,8 +93,7 @@ def _describe_curves(forecast: Forecast) -> str:
     return (
         f"Predicted accuracy of a reward. With {forecast.n:,} labels and {forecast.dimension:,} "
         f"features it rises with epsilon: {'; '.join(ways)}. Without privacy it would be "
-        f"{forecast.non_private.accuracy:.3f}; guessing gives 0.5. With more labels it rises "
-        f"towards {plain(forecast.assumed_accuracy, 6)}; {_goal(forecast)}."
+        f"{forecast.non_private.accuracy:.3f}; guessing gives 0.5."
     )
 
 
@@ -132,7 +118,7 @@ def _epsilon_panel(forecast: Forecast) -> _Panel:
     (low, high), free = _range(forecast), forecast.non_private.accuracy
     found = sorted({f"{way.accuracy:.3f}" for way in forecast.ways.values()})
     between = found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
-    chosen = plain(forecast.epsilon)
+    chosen, gain = plain(forecast.epsilon), forecast.assumed_accuracy - 0.5
     return _Panel(
         title=(
             f"What ε costs, at n = {plain(forecast.n, 6)}",
@@ -140,55 +126,14 @@ def _epsilon_panel(forecast: Forecast) -> _Panel:
         ),
         across="ε, privacy loss of one label or record",
         up="predicted accuracy",
-        x=Scale(low, high, *_LEFT, math.log10),
-        y=_accuracy_scale(forecast),
+        x=Scale(low, high, _LEFT[0], _RIGHT[1], math.log10),
+        # From guessing to what the true reward predicts.
+        y=Scale(0.5 - 0.05 * gain, 0.5 + 1.07 * gain, _BOTTOM, _TOP, step=round_step(gain)),
         x_marks=powers_of_ten(low, high, (1.0, 3.0)),
         lines=[(name, _line(forecast, name, _POINTS[name])) for name in forecast.ways],
         levels={"guessing": 0.5, "unprotected": free},
         points=[("chosen", forecast.epsilon, way.accuracy) for way in forecast.ways.values()],
     )
-
-
-def _label_panel(forecast: Forecast) -> _Panel:
-    """Return accuracy against the number of labels, and where it meets the target."""
-    needed = [count for count in _needed(forecast) if count <= _MOST_LABELS]
-    low = max(1.0, min([forecast.n, *needed]) / _BEYOND)
-    high = max(forecast.n, min(max([forecast.n, *needed]) * _BEYOND, _MOST_LABELS))
-    counts = [min(int(count), _LARGEST) for count in np.geomspace(low, high, 61)]
-    found = forecast.growth(counts)
-    points = [("chosen", float(forecast.n), way.accuracy) for way in forecast.ways.values()]
-    levels, target = {"guessing": 0.5}, forecast.target
-    if target is not None and needed:
-        levels["target"] = target
-        points += [("target", count, target) for count in needed]
-    names = {"unprotected": "non-private", **{name: name for name in forecast.ways}}
-    return _Panel(
-        title=(f"What more labels give, at ε = {plain(forecast.epsilon)}", _goal(forecast)),
-        across="n, number of labels",
-        x=Scale(low, high, *_RIGHT, math.log10),
-        y=_accuracy_scale(forecast),
-        x_marks=powers_of_ten(low, high),
-        lines=[(kind, list(zip(counts, found[name], strict=True))) for kind, name in names.items()],
-        levels=levels,
-        points=points,
-    )
-
-
-def _needed(forecast: Forecast) -> list[int]:
-    """Return how many labels the target needs, in each way in which some number is enough."""
-    counts = (way.labels_needed for way in forecast.ways.values())
-    return [count for count in counts if count is not None]
-
-
-def _goal(forecast: Forecast) -> str:
-    """Return what the target needs, or where the curves end."""
-    target, needed = forecast.target, _needed(forecast)
-    if target is None:
-        return f"no number of labels gives more than {plain(forecast.assumed_accuracy, 6)}"
-    if not needed:
-        return f"no number of labels reaches {plain(target, 6)}"
-    least, most = (plain(count, 6 if count < _PLAIN else 3) for count in (min(needed), max(needed)))
-    return f"{plain(target, 6)} needs {least if least == most else f'{least} to {most}'} labels"
 
 
 _MANY = 10**9  # labels beyond which single ones do not matter

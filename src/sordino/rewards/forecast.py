@@ -480,13 +480,6 @@ class Forecast:
         """Return what is assumed about people and features."""
         return World.of(self.dimension, self.assumed_accuracy)
 
-    def growth(self, counts: Sequence[int]) -> dict[str, list[float]]:
-        """Return the accuracy that several numbers of labels would give, without privacy too."""
-        # Source: docs/local.md, planning; docs/central.md, "Planning".
-        ways = _offered_ways(self.world, self.epsilon, self.delta)[0]
-        ways = {"non-private": _without_privacy(self.world)} | ways
-        return {name: [way.accuracy(count) for count in counts] for name, way in ways.items()}
-
     @property
     def best(self) -> str:
         """Return the way with the highest accuracy; of equal ones, that which trusts the least."""

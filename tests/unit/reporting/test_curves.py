@@ -1,6 +1,5 @@
 """Pictures of forecasts and of training: words for those who do not see them, same bytes."""
 
-from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,7 +10,6 @@ from sordino.reporting.curves import (
     _describe_curves,
     _describe_training,
     _epsilon_panel,
-    _label_panel,
     refuse_plot,
     write_curves,
     write_training_curves,
@@ -29,39 +27,32 @@ def forecast(n=2000, *, epsilon=1.0, **more):
 def test_a_picture_is_written_twice_alike(tmp_path):
     paths = [tmp_path / f"{name}.svg" for name in "ab"]
     for path in paths:
-        write_curves(path, forecast(target=0.6))
+        write_curves(path, forecast())
     assert paths[0].read_bytes().startswith(b"<?xml")
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_an_svg_says_what_it_shows(tmp_path):
-    write_curves(tmp_path / "a.svg", forecast(target=0.6))
+    write_curves(tmp_path / "a.svg", forecast())
     root = ET.parse(tmp_path / "a.svg").getroot()  # noqa: S314 (made here)
     assert root.get("role") == "img"
-    assert root.get("aria-label") == _describe_curves(forecast(target=0.6))
+    assert root.get("aria-label") == _describe_curves(forecast())
     assert root.find(f"{SVG}title").text.startswith("Predicted accuracy")
 
 
 def test_the_description_holds_the_numbers():
-    found = forecast(target=0.6)
+    found = forecast()
     text = _describe_curves(found)
     for name, way in found.ways.items():
         assert f"with {IN_WORDS[name]} from 0.5" in text
         assert f"and {way.accuracy:.3f} at the chosen 1" in text
-    needed = [way.labels_needed for way in found.ways.values()]
-    assert f"0.6 needs {min(needed):,} to {max(needed):,} labels" in text
-    assert "no number of labels reaches 0.7" in _describe_curves(forecast(target=0.7))
-    assert "no number of labels gives more than 0.65" in _describe_curves(forecast())
     assert "central" not in _describe_curves(forecast(delta=0.0))
 
 
 @pytest.mark.parametrize("name", ["labels", "label-estimate", "record-estimate"])
 def test_lines_pass_through_the_forecast(name):
     found = forecast()
-    left, right = (dict(panel(found).lines) for panel in (_epsilon_panel, _label_panel))
-    assert dict(left[name])[1.0] == found.ways[name].accuracy
-    (_, before), (_, after) = next(pair for pair in pairwise(right[name]) if pair[1][0] >= found.n)
-    assert before <= found.ways[name].accuracy <= after
+    assert dict(dict(_epsilon_panel(found).lines)[name])[1.0] == found.ways[name].accuracy
 
 
 def test_what_is_drawn_stands_where_its_numbers_are(tmp_path):
@@ -73,7 +64,7 @@ def test_what_is_drawn_stands_where_its_numbers_are(tmp_path):
     at = [f"{panel.x.at(x):.1f},{panel.y.at(y):.1f}" for x, y in dict(panel.lines)["labels"]]
     assert drawn == at
     across = [float(point.partition(",")[0]) for point in drawn]
-    assert (across[0], across[len(drawn) // 2], across[-1]) == (64.0, 284.0, 504.0)  # logarithms
+    assert (across[0], across[len(drawn) // 2], across[-1]) == (64.0, 540.0, 1016.0)  # logarithms
 
 
 @pytest.mark.deep

@@ -274,18 +274,6 @@ def test_rows_are_those_of_estimate(name):
         assert row == {"epsilon": epsilon, "accuracy": way.accuracy}
 
 
-def test_growth_is_that_of_estimate():
-    found = estimate(8, epsilon=0.7, delta=1e-5, **LARGE).growth([1, 50, 7000])
-    assert list(found) == ["non-private", "labels", "label-estimate", "record-estimate"]
-    for k, n in enumerate((1, 50, 7000)):
-        forecast = estimate(n, epsilon=0.7, delta=1e-5, **LARGE)
-        assert found["non-private"][k] == forecast.non_private.accuracy
-        for name, way in forecast.ways.items():
-            assert found[name][k] == way.accuracy
-    pure = estimate(5, epsilon=0.7, delta=0.0, **LARGE)
-    assert list(pure.growth([5])) == ["non-private", "labels"]
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
