@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +19,6 @@ from .wording import (
     at_most,
     belief_percent,
     describe_guarantee,
-    plain,
     real,
     shortened,
 )
@@ -32,10 +31,9 @@ _SCALES = {  # symbol and name
     "mu": ("μ", "μ of the Gaussian trade-off"),
     "bounded range": ("bounded range", "bounded range"),
 }
-_LONGEST = 160  # characters of one detail, and of one name
+_LONGEST = 160  # characters of one name
 _LONG_NAME = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _LONGEST_SUMMARY = 800  # characters; names of a file are in it
-_MOST_DETAILS = 30
 _DIGITS = 4
 _EXACT = 17  # digits that tell any two floats apart
 _OFTEN, _NEVER = 0.01, 1e-12  # chances between them are told as one in so many
@@ -135,8 +133,6 @@ def _finding(found: Finding) -> dict[str, Any]:
     title, tries = known.get("title", found.attack), known.get("tries", "")
     recovered = real("recovered", found.recovered)
     chance = real("p_value", found.p_value)
-    details = list(_flat("", found.details))
-    more = len(details) - _MOST_DETAILS
     summary = _LONG_NAME.sub(lambda name: shortened(name[0], _LONGEST), found.summary)
     return {
         "attack": found.attack,
@@ -149,7 +145,6 @@ def _finding(found: Finding) -> dict[str, Any]:
         "recovered_text": "" if recovered is None else _percent_at_most(recovered, _DIGITS),
         "p_value": chance,
         "chance_text": "" if chance is None else _chance(chance),
-        "details": details[:_MOST_DETAILS] + ([["…", f"and {more} more"]] if more > 0 else []),
     }
 
 
@@ -164,26 +159,3 @@ def _chance(chance: float) -> str:
 
 def _once_in(chance: float) -> str:
     return at_most(float(1 / Decimal(repr(chance))), 2)
-
-
-def _flat(name: str, value: object) -> Iterator[list[str]]:
-    """Yield names and texts of everything that is nested in a value."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            inner = str(key).replace("_", " ")
-            yield from _flat(f"{name}, {inner}" if name else inner, part)
-    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
-        for place, part in enumerate(value, start=1):
-            yield from _flat(f"{name} {place}", part)
-    else:
-        yield [shortened(name, _LONGEST), shortened(_text(value), _LONGEST)]
-
-
-def _text(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, float):
-        return str(value) if math.isnan(value) else plain(value, _DIGITS)
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_text, value)) or "none"
-    return str(value)

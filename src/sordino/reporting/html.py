@@ -15,7 +15,7 @@ from sordino._files import write_text
 from sordino._markup import harmless
 from sordino.auditing.findings import Audit
 from sordino.certificates import Certificate
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.privacy.guarantee import float_from_json
 from sordino.privacy.ledger import Ledger
 
@@ -271,28 +271,12 @@ def render_report(summary: Json) -> str:
     )
 
 
-def _render_audit(audits: Audit | Sequence[Audit]) -> str:
-    """Return one audit or several as one HTML file."""
-    # If one of them was computed from raw judgments, the page says on top that it is not for
-    # publication.
-    described = describe_audits(audits)
-    if not described:
-        raise UsageError("audits must hold at least one audit; no page was made.")
-    refuted, untold = (sum(each[key] for each in described) for key in ("refuted", "inconclusive"))
-    title = f"{len(described)} audits, {refuted} refuted"
-    title += f", {untold} that cannot tell" if untold else ""
-    if len(described) == 1:
-        title = f"Audit: {described[0]['subject']}"
-    return _page("audit_page.html.j2", described, title=title, simulated_text=SAID["simulated"])
-
-
 def _page(name: str, audits: Sequence[Json], **values: object) -> str:
     """Return a page in which nothing hides and nothing is an address."""
     # It loads nothing and runs nothing, follows light and dark mode, and prints. The same values
     # give the same bytes.
     drawn = [{**audit, "panels": _interval_values(audit)} for audit in audits]
-    said = {word: any(each[word] for each in audits) for word in ("refuted", "inconclusive")}
-    text = environment().get_template(name).render(audits=drawn, **said, **values)
+    text = environment().get_template(name).render(audits=drawn, **values)
     # Names chosen by users may look like addresses; as an entity they read the same.
     return harmless(text).replace("://", ":&#47;&#47;")
 
@@ -331,6 +315,14 @@ def write_sign_off(path: str | Path, told: Json, *, force: bool = False) -> None
     write_text(Path(path), text, force=force)
 
 
-def write_audit(path: str | Path, audit: Audit | Sequence[Audit], *, force: bool = False) -> None:
+def _render_audit(audit: Audit) -> str:
+    """Return an audit as one HTML file."""
+    # If it was computed from raw judgments, the page says on top that it is not for publication.
+    described = describe_audits(audit)
+    title = f"Audit: {described[0]['subject']}"
+    return _page("audit_page.html.j2", described, title=title, simulated_text=SAID["simulated"])
+
+
+def write_audit(path: str | Path, audit: Audit, *, force: bool = False) -> None:
     """Write one HTML page that says what was claimed, what was measured, and what broke it."""
     write_text(Path(path), _render_audit(audit), force=force)
