@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from scipy.special import expit
 
-from sordino import _validate
 from sordino._markup import harmless
 from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, UsageError
@@ -437,23 +436,9 @@ def calibration_bins(
     # bias; it may lie outside [0, 1]. The bins use nothing but randomized answers and public
     # inputs, so they spend nothing.
     # Source: Debiased answers: docs/local.md; Warner 1965. Intervals: Wilson 1927.
-    differences = _validate.finite_array("differences", differences, ndim=1)
-    targets = _validate.finite_array("targets", targets, ndim=1)
-    n = len(differences)
-    if n == 0 or len(targets) != n:
-        raise DataError(
-            f"targets must have one entry for each difference and at least one: got shapes "
-            f"{targets.shape} and ({n},)."
-        )
-    wrong = np.flatnonzero((targets != 0) & (targets != 1))
-    if wrong.size:
-        raise DataError(f"targets must be 0 or 1: row {int(wrong[0])} is neither.")
-    flip = _validate.non_negative("flip_probability", flip_probability)
-    if not flip < 0.5:  # noqa: PLR2004
-        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
-    count = _validate.integer("bins", bins, at_least=1)
+    n, flip = len(differences), flip_probability
     predicted = 0.5 * (1 + np.tanh(0.5 * differences))
-    last = -(-n * np.arange(1, count) // count) - 1  # exact, unlike a float share
+    last = -(-n * np.arange(1, bins) // bins) - 1  # exact, unlike a float share
     edges = np.unique(np.sort(differences)[last])
     group = np.searchsorted(edges, differences, side="left")
     rows = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
-from itertools import accumulate
 from typing import Any
 
 from sordino._version import __version__
@@ -216,17 +215,13 @@ def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
     if not rows:
         return None
     known = all(row["ends"] for row in rows)
-    groups = _grouped(rows) if known else [rows]
-    for group in groups[1:]:
-        group[0]["divided"] = True
     notes = [SAID["private_ballots" if records else "too_few_ballots"]]
     if known:  # how much of the order is settled
-        first, *others = groups[0]
+        first, *others = rows
         near = [row["name"] for row in others if row["ends"][1] >= first["ends"][0]]
         told = SAID["not_ahead" if near else "ahead"]
         told = told.format(first=first["name"], near=_listed(near, _NAMED) if near else "")
-        line = " Across a heavy line none overlap." if len(groups) > 1 else ""
-        open_ = f" Where intervals overlap, the order of these is not settled.{line}"
+        open_ = " Where intervals overlap, the order of these is not settled."
         notes = [told + open_, SAID["intervals"]]
     complete = "named-offered" in (result.get("caveats") or ())
     noised = is_noised_sum((result.get("mechanism") or {}).get("name"))
@@ -241,7 +236,6 @@ def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
         "notes": notes,
         "intervals": known,
         "choices": any(chance is not None for chance in chances.values()),
-        "groups": len(groups) > 1,
         "count": whole(len(rows)),
     }
 
@@ -259,7 +253,6 @@ def _item(item: Json, chance: float | None) -> dict[str, Any] | None:
         "ends": ends,
         "interval": " to ".join(map(signed_worth, ends)) if ends else "—",
         "chance": "—" if chance is None else percent(chance),
-        "divided": False,
     }
 
 
@@ -273,18 +266,6 @@ def _listed(names: Sequence[str], at_once: int) -> str:
     more = len(names) - at_once
     *most, last = [*names[:at_once], *([f"{whole(more)} more"] if more > 0 else [])]
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _grouped(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the rows in groups: no interval of a group overlaps one of a later group."""
-    lowest = accumulate((row["ends"][0] for row in rows), min)
-    highest = [*accumulate((row["ends"][1] for row in reversed(rows)), max)][::-1]
-    groups = [[rows[0]]]
-    for row, above, below in zip(rows[1:], lowest, highest[1:], strict=False):
-        if below < above:
-            groups.append([])
-        groups[-1].append(row)
-    return groups
 
 
 def _describe_training(result: Json) -> dict[str, Any] | None:

@@ -240,30 +240,28 @@ UNKNOWN = "No intervals are known: there are too few ballots"
 
 
 @pytest.mark.parametrize(
-    ("rows", "note", "divided"),
+    ("rows", "note"),
     [
-        (CLEAR, AHEAD, [1, 3]),
-        (CLOSE, OPEN + "Ada overlaps that of Bo.", [2]),
+        (CLEAR, AHEAD),
+        (CLOSE, OPEN + "Ada overlaps that of Bo."),
         # The last overlaps neither neighbor above it, but the first, which reaches far down.
-        ([("Ada", 1.0, 2.5), ("Bo", 0.9, 0.1), ("Cy", -1.0, 0.1)], "that of Bo and Cy.", []),
-        ([("Ada", 1.0, 0.5), ("Bo", 0.0, 0.5)], OPEN, []),  # ends that touch overlap
-        ([("Ada", 1.001, 0.5), ("Bo", 0.0, 0.5)], AHEAD, [1]),
-        ([(f"i{k}", -0.01 * k, 1.0) for k in range(9)], "that of i1, i2, i3 and 5 more.", []),
-        ([*CLEAR[:-1], ("Di", -2.6, None)], UNKNOWN, []),  # one that is missing leaves all open
+        ([("Ada", 1.0, 2.5), ("Bo", 0.9, 0.1), ("Cy", -1.0, 0.1)], "that of Bo and Cy."),
+        ([("Ada", 1.0, 0.5), ("Bo", 0.0, 0.5)], OPEN),  # ends that touch overlap
+        ([("Ada", 1.001, 0.5), ("Bo", 0.0, 0.5)], AHEAD),
+        ([(f"i{k}", -0.01 * k, 1.0) for k in range(9)], "that of i1, i2, i3 and 5 more."),
+        ([*CLEAR[:-1], ("Di", -2.6, None)], UNKNOWN),  # one that is missing leaves all open
     ],
 )
-def test_how_much_of_the_order_is_settled(rows, note, divided):
+def test_how_much_of_the_order_is_settled(rows, note):
     told = _describe_items(of_rankings(rows), records=False)
     assert note in told["notes"][0]
-    assert [place for place, row in enumerate(told["rows"]) if row["divided"]] == divided
-    assert ("Across a heavy line none overlap." in told["notes"][0]) == bool(divided)
 
 
 def test_private_ballots_have_no_interval():
     rows = [(name, worth, None) for name, worth, _ in CLEAR]
     text = words(of_rankings(rows, records=True))
     assert "ballots are private, and would decide them. How much" in text
-    for absent in ("95% interval", "heavy line", "short ballots"):
+    for absent in ("95% interval", "short ballots"):
         assert absent not in text
 
 

@@ -14,7 +14,6 @@ from scipy.special import expit
 
 import sordino
 from sordino.environments.annotators import simulate_pairs
-from sordino.errors import DataError, UsageError
 from sordino.policies.gibbs import optimistic_policy
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText
 from sordino.reporting import calibration_bins, summarize
@@ -167,23 +166,6 @@ def test_bins_cover_the_truth_at_the_stated_rate():
     covered = np.mean([row["low"] <= row["predicted"] <= row["high"] for row in bins])
     assert len(bins) == 400
     assert 0.91 <= covered <= 0.99
-
-
-@pytest.mark.parametrize(
-    ("differences", "targets", "flip", "bins", "error"),
-    [
-        ([0.0, 1.0], [1.0], 0.1, 2, DataError),
-        ([], [], 0.1, 2, DataError),
-        ([0.0], [0.5], 0.1, 2, DataError),
-        ([math.nan], [1.0], 0.1, 2, DataError),
-        ([0.0], [1.0], 0.5, 2, UsageError),
-        ([0.0], [1.0], -0.1, 2, UsageError),
-        ([0.0], [1.0], 0.1, 0, UsageError),
-    ],
-)
-def test_bins_refuse_what_they_cannot_use(differences, targets, flip, bins, error):
-    with pytest.raises(error):
-        calibration_bins(np.array(differences), np.array(targets), flip, bins)
 
 
 # What was foreseen.

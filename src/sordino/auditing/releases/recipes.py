@@ -21,6 +21,7 @@ import random
 import re
 import sys
 import unicodedata
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,10 +40,6 @@ from .reading import UNKNOWN, Channel, Released
 
 
 _BLANKS = re.compile(r"\s+")
-_UUID_SPACES = {
-    "dns": "6ba7b8109dad11d180b400c04fd430c8",
-    "url": "6ba7b8119dad11d180b400c04fd430c8",
-}
 
 
 def _plain(text: str) -> str:
@@ -90,14 +87,6 @@ JOINS: Mapping[str, Callable[[str, str, str], str]] = {
 """How a prompt and two answers become one text."""
 
 
-def _uuid5(space: str, name: bytes) -> bytes:
-    """Return the name-based identifier of RFC 9562, version 5, in one name space."""
-    found = bytearray(hashlib.sha1(bytes.fromhex(space) + name).digest()[:16])
-    found[6] = found[6] & 0x0F | 0x50
-    found[8] = found[8] & 0x3F | 0x80
-    return bytes(found)
-
-
 HASHES: Mapping[str, Callable[[bytes], bytes]] = {
     "sha256": lambda data: hashlib.sha256(data).digest(),
     "md5": lambda data: hashlib.md5(data).digest(),
@@ -110,7 +99,8 @@ HASHES: Mapping[str, Callable[[bytes], bytes]] = {
     "blake2b of 32 bytes": lambda data: hashlib.blake2b(data, digest_size=32).digest(),
     "blake2s": lambda data: hashlib.blake2s(data).digest(),
     "crc32": lambda data: zlib.crc32(data).to_bytes(4, "big"),
-    **{f"uuid5 ({name})": partial(_uuid5, space) for name, space in _UUID_SPACES.items()},
+    "uuid5 (dns)": lambda data: uuid.uuid5(uuid.NAMESPACE_DNS, data.decode()).bytes,
+    "uuid5 (url)": lambda data: uuid.uuid5(uuid.NAMESPACE_URL, data.decode()).bytes,
 }
 """From bytes to a digest."""
 
