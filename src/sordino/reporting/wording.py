@@ -197,44 +197,30 @@ def _pair_text(epsilon: float | None, delta: float | None) -> str:
 def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
     """Return budget, spend and entries, rounded so that nothing looks cheaper than it was."""
     # Where the number of records is a secret, so are the times of day, which would tell it.
-    budget = read_guarantee("ledger.budget", ledger.get("budget"))
-    total = ledger.get("total") and read_guarantee("ledger.total", ledger["total"])
-    entries = list(ledger.get("entries") or ())
-    stated, limit = ledger.get("remaining_epsilon"), budget.epsilon
-    left = None if stated is None else max(0.0, float_from_json(stated))
-    spent: float | None = 0.0
-    if total:
-        spent = total.epsilon
-    elif left is not None and math.isfinite(limit):
-        spent = max(0.0, limit - left)
-    elif any(entry.get("kind") == "reserve" for entry in entries):
-        spent = None
-    share, over = None, spent is not None and spent > limit
-    if spent is not None:
-        if left is None:
-            left = math.inf if math.isinf(limit) else max(0.0, limit - spent)
-        if math.isfinite(limit):
-            share = min(1.0, spent / limit) if limit > 0 else 1.0
-    spent_text = "not available" if spent is None else at_least(spent)
-    limit_text = at_most(limit)
-    left_text = "not available" if left is None else at_most(left)
-    if (share or 0) > 1 - _DUST and not over:  # all of it: no dust, and one number in one way
+    budget = read_guarantee("ledger.budget", ledger["budget"])
+    total = ledger["total"] and read_guarantee("ledger.total", ledger["total"])
+    entries, limit = ledger["entries"], budget.epsilon
+    spent: float = total.epsilon if total else 0.0
+    share, over = (spent / limit if limit > 0 else 1.0), spent > limit
+    spent_text, limit_text = at_least(spent), at_most(limit)
+    left_text = at_most(max(0.0, float_from_json(ledger["remaining_epsilon"])))
+    if share > 1 - _DUST and not over:  # all of it: no dust, and one number in one way
         limit_text, left_text = spent_text, "0"
     return {
         "budget_text": _pair_text(limit, budget.delta),
         "budget_epsilon_text": limit_text,
         "unit": budget.unit,
         "change": budget.change,
-        "spent": None if spent is None else float_to_json(spent),
+        "spent": float_to_json(spent),
         "spent_text": spent_text,
         "accounts": [
             (str(unit), str(held["says"])) for unit, held in (ledger.get("accounts") or {}).items()
         ],
         "remaining_text": left_text,
-        "share": share,
+        "share": min(1.0, share) if math.isfinite(limit) else None,
         "over": over,
-        "head": str(ledger.get("head") or ""),
-        "rows": whole(int(ledger.get("rows", len(entries)))),
+        "head": str(ledger["head"]),
+        "rows": whole(ledger["rows"]),
         "entries": [_entry(entry, counted=counted) for entry in entries],
         "simulated": any(part.simulated for part in (budget, total) if part)
         or any(entry.get("randomness") == "simulated" for entry in entries),
