@@ -87,10 +87,7 @@ def study(folder):
 @pytest.mark.deep
 def test_each_kind_goes_from_the_database_to_what_it_teaches(study):
     told = study.run("collect", "status", "study.toml", "--json").value
-    assert {ask: each["questions"] for ask, each in told["kinds"].items()} == {
-        "pair": 10, "thumb": 10, "rating": 10, "choice": 5, "ranking": 5,
-    }  # fmt: skip
-    assert sum(each["answers"] for each in told["kinds"].values()) == told["answers"] == 1800
+    assert told["answers"] == 1800
     export = ["collect", "export", "study.toml", "--out", "a.jsonl", "--forget"]
     done = study.run(*export, "--json").value
     assert list(done["files"]) == [f"a.{kind}.jsonl" for kind in KINDS]

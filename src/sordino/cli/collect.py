@@ -396,10 +396,6 @@ def status(settings: _Status) -> None:
         f"{invitations['revoked']:,} revoked, {invitations['expired']:,} expired",
         "answers": f"{told['answers']:,} of {told['persons']:,} people "
         "(whoever has two invitations counts as two)",
-        **{
-            ask: f"{each['answers']:,} answers to {each['questions']:,} questions"
-            for ask, each in told["kinds"].items()
-        },
         "per question": f"{min(counts):,} to {max(counts):,} answers",
         "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
         f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",

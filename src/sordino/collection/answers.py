@@ -424,14 +424,6 @@ def progress_of(engine: Engine, study: Study, foresee: Foresee | None = None) ->
             "expired": ends["expired"],
         },
         "answers": here,
-        "kinds": {
-            ask: {
-                "questions": len(same),
-                "answers": sum(counts.get(question.id, 0) for question in same),
-            }
-            for ask in get_args(Ask)
-            if (same := [one for one in study.questions if one.ask == ask])
-        },
         "persons": int(persons),
         "per_question": [
             {"id": asked.id, "prompt": _start(asked.prompt), "answers": counts.get(asked.id, 0)}
@@ -469,8 +461,7 @@ def _start(prompt: Text) -> str:
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
-_AT_ONCE: Final = 1 << 16  # answers in memory; those to one question always are together
-_QUESTIONS: Final = 500  # in one query
+_AT_ONCE: Final = 100  # questions whose answers are in memory
 _NAME: Final = Path("answers.jsonl")
 _KINDS: Final = {ask: "choice" if ask == "ranking" else ask for ask in get_args(Ask)}
 
@@ -571,25 +562,9 @@ def _lines(engine: Engine, study: Study) -> Generator[tuple[str, bytes]]:
             )
         for kind in files_of(study, _NAME):
             asked = [one for one in study.questions if _KINDS[one.ask] == kind]
-            for questions in _together(asked, counts):
-                for line in _answers(connection, study, questions):
+            for at in range(0, len(asked), _AT_ONCE):
+                for line in _answers(connection, study, asked[at : at + _AT_ONCE]):
                     yield kind, line
-
-
-def _together(questions: Sequence[Question], counts: dict[str, int]) -> Iterator[list[Question]]:
-    """Yield questions in their order, as many at once as have few enough answers together."""
-    some: list[Question] = []
-    waiting = 0
-    for question in questions:
-        count = counts.get(question.id, 0)
-        if some and (waiting + count > _AT_ONCE or len(some) == _QUESTIONS):
-            yield some
-            some, waiting = [], 0
-        if count:
-            some.append(question)
-            waiting += count
-    if some:
-        yield some
 
 
 def _answers(

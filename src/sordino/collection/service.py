@@ -166,11 +166,6 @@ _STATUS: Final = _object(
     questions=_WHOLE,
     invitations=_object(made=_WHOLE, opened=_WHOLE, revoked=_WHOLE, expired=_WHOLE),
     answers=_WHOLE,
-    kinds={
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {ask: _object(questions=_WHOLE, answers=_WHOLE) for ask in get_args(Ask)},
-    },
     persons=_WHOLE,
     per_question=_list(_object(id=_QUESTION, prompt=_TEXT, answers=_WHOLE)),
     closed=_FLAG,
