@@ -245,8 +245,8 @@ def init(settings: _Init) -> None:
         "questions": "those that come with answers" if feedback else f"{number:,}, public",
         **promise_rows(study),
         **{f"note {place}": note for place, note in enumerate(notes, start=1)},
-        "next": f"edit {path.name}, then: sordino collect invite {path.name} "
-        + ("--open" if study.open else "--count 10"),
+        "next": f"edit {path.name}, then: sordino collect invite {path.name}"
+        + " --count 10" * (not study.open),
     }
     finish("sordino collect init", shown, value, as_json=settings.as_json)
 
@@ -254,8 +254,7 @@ def init(settings: _Init) -> None:
 @dataclass(frozen=True, kw_only=True)
 class _Invite(Output):
     path: _StudyFile
-    count: int = Option("How many people.", 10, min=1)
-    open: bool = Option("Make the one public link of an open study.", False)
+    count: int = Option("How many people; of an open study there is one public link.", 10, min=1)
     url: str = Option("Where people will find the page.", "http://127.0.0.1:8000")
     days: float = Option("How long an invitation lasts.", 30.0)
     out: Path | None = Option(
@@ -270,15 +269,7 @@ def invite(settings: _Invite) -> None:
     if out is not None:
         refuse_output(out, force=settings.force)
     study = read_study(settings.path)
-    count = 1 if settings.open else settings.count
-    if settings.open != study.open:
-        raise UsageError(
-            "This study is open: any device may join with one public link. Say --open. Nothing was "
-            "done."
-            if study.open
-            else "This study is not open: each person gets a link. --open is for a study that says "
-            "open = true. Nothing was done."
-        )
+    count = 1 if study.open else settings.count
     answers = collection_module("answers")
     with opened(study, create=True) as engine, _secret_file(out, force=settings.force) as file:
         tokens = answers.invite(engine, study, count=count, days=days)
