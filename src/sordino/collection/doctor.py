@@ -47,15 +47,13 @@ class _Visit:
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection  # it verifies
         return kind(parts.hostname or "", parts.port, timeout=_SECONDS)
 
-    def ask(
-        self, path: str, *, body: bytes | None = None, forged: str = ""
-    ) -> tuple[int, Message, bytes]:
+    def ask(self, path: str, *, forged: str = "") -> tuple[int, Message, bytes]:
         """Return what a stranger is told, who gives the word "doctor" as a secret."""
-        sent = {"Authorization": "Bearer doctor", "Content-Type": "application/json"}
+        sent = {"Authorization": "Bearer doctor"}
         sent |= {"X-Forwarded-For": forged} if forged else {}
         with closing(self.connection()) as link:
             whole = urlsplit(self.url).path + path
-            link.request("GET" if body is None else "POST", whole, body, sent)
+            link.request("GET", whole, headers=sent)
             answer = link.getresponse()
             return answer.status, answer.headers, answer.read()
 

@@ -17,8 +17,9 @@ from .wording import percent, plain
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TICKS = 4  # steps between marks, about
+_TICKS = 4  # steps between marks, about
 _STEPS = (1.0, 2.0, 5.0, 10.0)
+_POWERS = 7  # of ten that are marked, at most
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,14 @@ class Scale:
 
 def round_step(span: float) -> float:
     """Return the least round number of which a few reach a span."""
-    power = 10.0 ** math.floor(math.log10(span / TICKS))
-    return next(step * power for step in _STEPS if step * power * TICKS >= span * 0.999)
+    power = 10.0 ** math.floor(math.log10(span / _TICKS))
+    return next(step * power for step in _STEPS if step * power * _TICKS >= span * 0.999)
 
 
-def powers_of_ten(
-    low: float, high: float, parts: Sequence[float] = (1.0,), *, most: int = 7
-) -> list[float]:
+def powers_of_ten(low: float, high: float, parts: Sequence[float]) -> list[float]:
     """Return the marks of a logarithmic axis: parts of powers of ten, if there are few powers."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = max(1, math.ceil((last - first) / most))
+    every = max(1, math.ceil((last - first) / _POWERS))
     found = [
         part * 10.0**power
         for power in range(first, last + 1, every)
