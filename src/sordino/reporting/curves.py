@@ -129,7 +129,7 @@ def _epsilon_panel(forecast: Forecast) -> _Panel:
         x=Scale(low, high, _LEFT[0], _RIGHT[1], math.log10),
         # From guessing to what the true reward predicts.
         y=Scale(0.5 - 0.05 * gain, 0.5 + 1.07 * gain, _BOTTOM, _TOP, step=round_step(gain)),
-        x_marks=powers_of_ten(low, high, (1.0, 3.0)),
+        x_marks=powers_of_ten(low, high),
         lines=[(name, _line(forecast, name, _POINTS[name])) for name in forecast.ways],
         levels={"guessing": 0.5, "unprotected": free},
         points=[("chosen", forecast.epsilon, way.accuracy) for way in forecast.ways.values()],

@@ -62,14 +62,14 @@ def round_step(span: float) -> float:
     return next(step * power for step in _STEPS if step * power * _TICKS >= span * 0.999)
 
 
-def powers_of_ten(low: float, high: float, parts: Sequence[float]) -> list[float]:
-    """Return the marks of a logarithmic axis: parts of powers of ten, if there are few powers."""
+def powers_of_ten(low: float, high: float) -> list[float]:
+    """Return the marks of a logarithmic axis: powers of ten, and three times if they are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, math.ceil((last - first) / _POWERS))
     found = [
         part * 10.0**power
         for power in range(first, last + 1, every)
-        for part in (parts if every == 1 else (1.0,))
+        for part in ((1.0, 3.0) if every == 1 else (1.0,))
     ]
     return [mark for mark in found if low * 0.999 <= mark <= high * 1.001]
 

@@ -75,7 +75,7 @@ def _curve_values(prediction: Json) -> dict[str, Any]:
         "label": _curve_label(prediction),
         "x": x,
         "y": y,
-        "x_ticks": powers_of_ten(low, high, (1.0, 3.0)),
+        "x_ticks": powers_of_ten(low, high),
         "y_ticks": shares,
         "path": f"M{path}",
         "ceiling": prediction["ceiling"],
