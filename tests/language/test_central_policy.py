@@ -151,7 +151,7 @@ def test_a_sum_is_that_of_the_clipped_gradients_of_whole_people(make, update):
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("args", "each"),
-    [({}, 1), ({**REBEL, "samples": "reference"}, 2)],
+    [({}, 1), (REBEL, 2)],
 )
 def test_a_policy_learns_what_people_like(make, tiny_llama, args, each):
     """One seed for each, with next to no noise; the reward rises from 0 to .3 or more."""
@@ -545,9 +545,8 @@ def test_a_prompt_that_is_too_long_may_leave_its_slot_empty(make):
 @pytest.mark.parametrize(
     ("args", "terms", "more", "said"),
     [
-        ({"samples": "reference"}, {}, {}, "needs update='rebel'"),
         ({}, {"updates_per_batch": 2}, {}, "not the policy's any more"),
-        ({}, {}, {"reference": "models"}, "samples='reference' alone"),
+        ({}, {}, {"reference": "models"}, "no reference is asked"),
         ({"max_completion_length": 64}, {}, {}, "length of an answer"),
         ({"max_length": 8, "max_completion_length": 8}, {}, {}, "no room for a prompt"),
         ({"update": "npg"}, {}, {}, "update must be one of"),
@@ -580,11 +579,9 @@ def test_wrong_gradients_are_refused_before_anybody_is_asked(make, ledger_of, mo
 
 
 @pytest.mark.deep
-def test_adapters_explore_as_the_policy_without_them(make, ledger_of, tmp_path):
+def test_adapters_that_are_saved_and_trained_again_add_up(make, ledger_of, tmp_path):
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.5)
-    args = {**REBEL, "samples": "reference"}
-    trainer = trained(make(args=args, peft_config=lora, terms=privacy(slots=2, batches=2)))
-    assert trainer._fixed is None
+    trainer = trained(make(args=REBEL, peft_config=lora, terms=privacy(slots=2, batches=2)))
     trainer.save_model(str(tmp_path / "saved"))
     promise = CheckpointPromise.read(tmp_path / "saved")
     assert promise.kind == "policy"

@@ -209,15 +209,6 @@ def test_a_second_trainer_on_a_trained_policy_adds_up(tiny_llama, central):
     assert 7.9 < trained(second)._promise.guarantee.epsilon <= 8.0
 
 
-@pytest.mark.deep
-def test_an_explorer_that_learned_meanwhile_counts(policy, tiny_llama):
-    explorer = load_causal_model(tiny_llama)
-    trainer = policy(reference=explorer, args={"update": "rebel", "samples": "reference"})
-    other = trained(policy())
-    other._promise.mark(explorer)  # as a trainer of it would
-    assert 7.9 < trained(trainer)._promise.guarantee.epsilon <= 8.0
-
-
 @pytest.mark.parametrize("adapters", few([True, False], first=1))
 def test_what_is_handed_out_stays_as_it_is(reward, adapters):
     """A reward of which nothing was spent never scores as one that was trained."""

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 import torch
 from peft import PeftConfig
-from transformers import PreTrainedModel, set_seed
+from transformers import PreTrainedModel
 from transformers.trainer_utils import TrainOutput
 
 from sordino import _validate
@@ -34,13 +34,11 @@ from sordino.language.dp_sgd.training import (
     log_ratio_gaps,
     with_reference_gaps,
 )
-from sordino.language.models.checkpoints import referring, with_reference
 from sordino.language.models.generation import prompt_room, sample_completions
 from sordino.language.models.promises import (
     CheckpointPromise,
     folder_promises,
     reward_promises,
-    weights_digest,
 )
 from sordino.language.models.tokens import Dialogue, Overlong
 from sordino.language.references.texts import TextsRead
@@ -351,9 +349,6 @@ class _Shown(NamedTuple):
     text: str
 
 
-_PolicySamples = Literal["on_policy", "reference"]
-
-
 @dataclass
 class CentralPolicyConfig(CentralConfig):
     """Settings of :class:`CentralPolicyTrainer`; those of transformers and these.
@@ -362,8 +357,6 @@ class CentralPolicyConfig(CentralConfig):
 
     Args:
         update: ``"pg"``, the policy gradient, or ``"rebel"``, regression on relative rewards.
-        samples: Who gives the first of the two answers: the policy (``"on_policy"``) or, with
-            ``"rebel"``, a fixed one (``"reference"``). The policy gives the second.
         step: Of REBEL: how far a batch moves the log-odds of two answers, per unit of reward.
         reward_bound: R; every reward is clipped to ±R.
         max_completion_length: Most tokens of an answer, its end included.
@@ -378,7 +371,6 @@ class CentralPolicyConfig(CentralConfig):
     """
 
     update: _PolicyUpdate = field(default="pg")
-    samples: _PolicySamples = field(default="on_policy")
     step: float = field(default=1.0)
     reward_bound: float = field(default=1.0)
     max_completion_length: int = field(default=128)
@@ -390,18 +382,12 @@ class CentralPolicyConfig(CentralConfig):
         """Refuse settings that cannot be used."""
         super().check()
         _validate.one_of("update", self.update, get_args(_PolicyUpdate))
-        _validate.one_of("samples", self.samples, get_args(_PolicySamples))
         for name in ("max_completion_length", "save_batches"):
             _validate.integer(name, getattr(self, name), at_least=1)
-        if self.update == "pg" and self.samples == "reference":
-            raise UsageError(
-                "A policy gradient is about answers of the policy itself: samples='reference' "
-                "needs update='rebel'. Nothing was trained."
-            )
 
     def public_settings(self) -> dict[str, Any]:
         """Return what a reader of a checkpoint needs to know."""
-        names = ("update", "samples", "step", "reward_bound", "max_completion_length")
+        names = ("update", "step", "reward_bound", "max_completion_length")
         return {name: getattr(self, name) for name in names}
 
 
@@ -433,11 +419,10 @@ class CentralPolicyTrainer(CentralTraining):
         **given: What :class:`~sordino.language.CentralRewardTrainer` takes. ``train_dataset`` has
             rows with ``person``, a public id, and ``prompt``: a text, chat messages, or None for
             an empty slot; the order of ids decides who has which slot, and only the first row of
-            a person counts. ``privacy`` is a :class:`SlotPrivacy`. ``reference`` gives the first
-            answer with ``samples="reference"``: a folder, a model, or the policy as it is now if
-            left out. With ``declare_unread`` you declare that neither start, reference nor
-            rewards have read these prompts before; it is needed where that is not known, as of
-            every function of your own, and becomes a caveat.
+            a person counts. ``privacy`` is a :class:`SlotPrivacy`, and there is no ``reference``:
+            both answers are the policy's. With ``declare_unread`` you declare that neither start
+            nor rewards have read these prompts before; it is needed where that is not known, as
+            of every function of your own, and becomes a caveat.
 
     Raises:
         PrivacyError: The ledger counts something else, or a row does not say whose it is; or a
@@ -449,7 +434,7 @@ class CentralPolicyTrainer(CentralTraining):
     Guarantee:
         What ``privacy`` says, for the policies after all batches together; after interruptions,
         the maximum over batches of what the entries of a batch promise, which every checkpoint
-        carries. What the start, the reference and the rewards promise is added. Unit
+        carries. What the start and the rewards promise is added. Unit
         ``"person"``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. Shown by
         tests/language/test_central_policy.py.
 
@@ -461,7 +446,6 @@ class CentralPolicyTrainer(CentralTraining):
     _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
     _units: Sequence[tuple[_PersonAnswers]] = ()  # of the batch that is paid for
     _run: _BatchRun
-    _fixed: PreTrainedModel | None = None
     _people: list[list[Person]]
     _functions: Sequence[RewardCallable]
     _replicas = False  # answers and rewards are asked for by one process
@@ -489,7 +473,12 @@ class CentralPolicyTrainer(CentralTraining):
     ) -> tuple[PreTrainedModel, PeftConfig | None]:
         """Give everybody their slot, and name a run."""
         privacy, functions, most = self._privacy, self._functions, args.max_completion_length
-        carried = [*folder_promises(policy, self._reference), *reward_promises(functions)]
+        if self._reference is not None:
+            raise UsageError(
+                "Both answers are the policy's, and no reference is asked. Nothing was trained. "
+                "Leave reference out."
+            )
+        carried = [*folder_promises(policy), *reward_promises(functions)]
         each, tokenizer = privacy.updates_per_batch, self._tokens.tokenizer
         if each > 1 and args.update == "pg":
             raise UsageError(
@@ -511,45 +500,20 @@ class CentralPolicyTrainer(CentralTraining):
             room=room,
             overlong=args.overlong,
         )
-        read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
-        policy, adapters, explorer = self._with_explorer(policy, adapters, args)
         rewards = [getattr(one, "reward", None) for one in functions]
         asked = [getattr(one, part, None) for one in rewards for part in ("model", "tokenizer")]
         asked += [one for one in functions if type(one) is not RewardFunction]  # do not say it
         prompts = (one.prompt for batch in self._people for one in batch)
         private = TextsRead.of_prompts(one for one in prompts if one is not None)
-        self._read = read.with_those_of(TextsRead.on(self._fixed, *asked))
+        self._read = TextsRead.on(policy, tokenizer, *asked)
         caveats = self._read.caveats(private, declared=declared)
-        known = {**explorer, **args.public_settings(), "max_length": self._tokens.max_length}
+        known = {**args.public_settings(), "max_length": self._tokens.max_length}
         known["privacy"] = privacy.to_dict()
         people = [[one.id for one in batch] for batch in self._people]
         apart = [DECLARED_DISJOINT] if privacy.batches > 1 else []  # only the worst batch counts
         promise = privacy.promise(self._seed).with_caveats(*caveats, *apart)
         self._run = _BatchRun(privacy, promise, known, carried, self._ledger, people)
         return policy, adapters
-
-    def _with_explorer(
-        self, policy: PreTrainedModel, adapters: PeftConfig | None, args: CentralPolicyConfig
-    ) -> tuple[PreTrainedModel, PeftConfig | None, dict[str, str]]:
-        """The policy, adapters that are still to be put on it, and what is public of both."""
-        # Keep the fixed policy that explores, unless it is the policy without its adapters.
-        reference = self._reference
-        if args.samples == "on_policy":
-            if reference is None:
-                return policy, adapters, {}
-            raise UsageError(
-                "A reference is asked with samples='reference' alone. Nothing was trained. Leave "
-                "it out, or choose that (with update='rebel')."
-            )
-        start = weights_digest(policy)
-        set_seed(args.seed)  # new adapters start at random, which is public
-        policy, self._fixed = with_reference(policy, reference, adapters)
-        if self._fixed is None:
-            return policy, None, {"reference": start}
-        return policy, None, {"reference": weights_digest(self._fixed.to(args.device))}
-
-    def _held(self) -> list[PreTrainedModel]:
-        return [*super()._held(), *([] if self._fixed is None else [self._fixed])]
 
     def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
         # With Δ = log π(y) − log π(y′):
@@ -602,7 +566,9 @@ class CentralPolicyTrainer(CentralTraining):
         # How far the generators of PyTorch moved tells of answers: they are left as they were.
         cards = [policy.device] if policy.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cards), torch.no_grad():
-            drawn = [(one, self._shown(policy, one.prompt or "", entropy)) for one in people]
+            drawn = [
+                (one, self._sampled(policy, [one.prompt or ""] * 2, entropy)) for one in people
+            ]
             present = [(one, both) for one, both in drawn if one.prompt is not None]
             worth = [self._worth(*shown) for shown in present]
         units: list[UnitPairs] = [
@@ -611,14 +577,6 @@ class CentralPolicyTrainer(CentralTraining):
         padding = int(self._tokens.tokenizer.pad_token_id)
         known = with_reference_gaps(policy, units, padding=padding)
         return [(_PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
-
-    def _shown(self, policy: PreTrainedModel, prompt: Text, entropy: Entropy) -> list[_Shown]:
-        """Return two answers: of the policy, or the first one of who explores."""
-        if self.args.samples == "on_policy":
-            return self._sampled(policy, [prompt, prompt], entropy)
-        with referring(self._fixed, policy) as explorer:
-            first = self._sampled(explorer, [prompt], entropy)
-        return [*first, *self._sampled(policy, [prompt], entropy)]
 
     def _sampled(
         self, model: PreTrainedModel, prompts: list[Text], entropy: Entropy
