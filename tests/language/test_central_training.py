@@ -31,13 +31,10 @@ from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyErr
 from sordino.language import (
     PrivateDPOConfig,
     PrivateDPOTrainer,
-    PrivateRewardTrainer,
 )
 from sordino.language.dp_sgd import training
 from sordino.language.dp_sgd.clipping import differences
 from sordino.language.dp_sgd.training import (
-    CentralDPOTrainer,
-    CentralRewardTrainer,
     _invented_units,
     log_ratio_gaps,
 )
@@ -518,19 +515,12 @@ def test_a_run_goes_on_near_the_same_reference_only(dpo, ledger_of, tiny_llama):
         trained(again, resume_from_checkpoint=True)
 
 
-def test_the_trainers_of_randomized_answers_take_raw_pairs_with_central_privacy(
-    tiny_llama, word_pairs, ledger_of, tmp_path
+def test_the_trainers_of_randomized_answers_refuse_raw_pairs_and_name_the_others(
+    tiny_llama, word_pairs, tmp_path
 ):
-    given = {"train_dataset": word_pairs(8), "privacy": privacy(), "ledger": ledger_of()}
-    assert isinstance(PrivateDPOTrainer(str(tiny_llama), **given), CentralDPOTrainer)
-    assert isinstance(PrivateRewardTrainer(str(tiny_llama), **given), CentralRewardTrainer)
-    with pytest.raises(UsageError, match="CentralPrivacy"):
-        PrivateRewardTrainer(str(tiny_llama), **{**given, "privacy": "central"})
-    with pytest.raises(PrivacyError, match="privacy=CentralPrivacy"):
+    with pytest.raises(PrivacyError, match="CentralDPOTrainer"):
         PrivateDPOTrainer(
-            str(tiny_llama),
-            args=PrivateDPOConfig(str(tmp_path)),
-            train_dataset=given["train_dataset"],
+            str(tiny_llama), args=PrivateDPOConfig(str(tmp_path)), train_dataset=word_pairs(8)
         )
 
 

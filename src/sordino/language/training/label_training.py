@@ -30,8 +30,6 @@ from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 
 from sordino import _validate
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
-from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer
 from sordino.language.models.checkpoints import HEAD, is_adapted, load_causal_model
 from sordino.language.models.generation import (
     Completions,
@@ -60,7 +58,7 @@ def _private_pairs(name: str, pairs: object) -> PrivatePairs:
             "was trained. Randomize them first with sordino.privatize(pairs, "
             "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that sordino "
             "privatize wrote; or train on them with clipped, noised gradients, with "
-            "privacy=CentralPrivacy(...) and a ledger. To record an infinite spend instead, pass "
+            "CentralRewardTrainer or CentralDPOTrainer. To record an infinite spend instead, pass "
             "them through sordino.privatization.answers.use_unprotected(pairs, "
             "sordino.NonPrivate(), ledger=...) with a ledger whose budget is infinite."
         )
@@ -83,26 +81,6 @@ class _LabelTraining(PrivateTraining):
     _row: Callable[[Dialogue, Dialogue], dict[str, list[int]]]
     _summaries: Callable[[str], dict[str, float]]  # means of what was seen since the last log
 
-    def __new__(cls, *given: Any, privacy: object = None, **named: Any) -> Any:
-        """Return a trainer that clips gradients for raw pairs, where their promise is said."""
-        if privacy is None:
-            return super().__new__(cls)
-        if not isinstance(privacy, CentralPrivacy):
-            raise UsageError(
-                "privacy must be CentralPrivacy(epsilon, delta, unit=..., neighbors=..., "
-                f"sampling_probability=..., steps=..., expected_batch=...), got {privacy!r}: an "
-                "epsilon alone promises nothing. Nothing was trained."
-            )
-        if named.get("ledger") is None:
-            raise UsageError("Raw pairs are paid for: pass the ledger. Nothing was trained.")
-        if named.pop("eval_dataset", None) is not None:
-            raise PrivacyError(
-                "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
-                "trained. Leave eval_dataset out, and measure on public pairs afterwards."
-            )
-        kinds = {"reward": CentralRewardTrainer, "policy": CentralDPOTrainer}
-        return kinds[cls.kind](*given, privacy=privacy, **named)
-
     def __init__(  # noqa: PLR0913 (trl's)
         self,
         model: str | Path | PreTrainedModel,
@@ -115,7 +93,6 @@ class _LabelTraining(PrivateTraining):
         peft_config: PeftConfig | None = None,
         callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
-        privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
     ) -> None:
         """Set everything up; nothing is trained yet."""
         args = own_settings(args, self.settings)
@@ -344,12 +321,9 @@ class PrivateDPOTrainer(_LabelTraining, DPOTrainer):
             reference.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
-        privacy: A :class:`~sordino.language.dp_sgd.privacy.CentralPrivacy`, to train on raw
-            judgments instead: what comes back then is a ``CentralDPOTrainer``, which also takes the
-            ``ledger`` that pays.
 
     Raises:
-        PrivacyError: The pairs are raw judgments, and no ``privacy`` is given.
+        PrivacyError: The pairs are raw judgments.
         UsageError: A setting, the model or the tokenizer cannot be used.
         DataError: The pairs hold no texts, or an answer is empty or longer than the model reads.
         FileSystemError: There is no such folder.
@@ -500,7 +474,7 @@ class PrivateRewardTrainer(_LabelTraining, RewardTraining, RewardTrainer):
             or such a model.
         args: Settings; defaults if left out. This and what follows is as for
             :class:`PrivateDPOTrainer`, and so is what is raised: the head is trained and saved
-            with adapters, and ``privacy`` gives a ``CentralRewardTrainer``.
+            with adapters.
 
     Guarantee:
         What ``train_dataset.guarantee`` says: training is post-processing. Answers of another
