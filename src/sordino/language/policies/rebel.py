@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from peft import PeftConfig
-from safetensors.torch import load_file, save_file
 from torch.utils.data import Sampler
 from transformers import (
     PreTrainedModel,
@@ -61,21 +60,14 @@ from sordino.preferences.records import Text
 class _Rollout(NamedTuple):
     """Two answers to each of n prompts: rows i and n + i answer prompt i."""
 
-    prompt_ids: torch.Tensor  # as in `Completions`, as are the next three; 2n rows
-    prompt_mask: torch.Tensor  # 1 where there is no padding
-    completion_ids: torch.Tensor  # tokens of the answers
-    completion_mask: torch.Tensor  # 1 where there is no padding
+    completions: Completions  # 2n rows
     # Log-probability of each answer under the policy that the regression starts from.
     start: torch.Tensor
     # What each answer is worth, less what it costs to be far from the reference.
     rewards: torch.Tensor
 
-    @property
-    def completions(self) -> Completions:
-        return Completions(*self[:4])
 
-
-class Collection:
+class _Collection:
     """The rollouts of one collection, batch by batch, gone over as often as it is used."""
 
     def __init__(self, batches: int) -> None:
@@ -91,24 +83,6 @@ class Collection:
         if place == len(self.rollouts):
             self.rollouts.append(make())
         return self.rollouts[place]
-
-    def save(self, path: Path) -> None:
-        """Write the rollouts beside a checkpoint, so that a resumed run goes on with them."""
-        named = {
-            f"{i:04d}.{name}": part.contiguous()
-            for i, rollout in enumerate(self.rollouts)
-            for name, part in rollout._asdict().items()
-        }
-        save_file(named, path)
-
-    def load(self, path: Path, device: torch.device) -> None:
-        """Read what :meth:`save` wrote."""
-        found = {name: part.to(device) for name, part in load_file(path).items()}
-        batches = sorted({name.split(".")[0] for name in found})
-        self.rollouts = [
-            _Rollout(**{name: found[f"{batch}.{name}"] for name in _Rollout._fields})
-            for batch in batches
-        ]
 
 
 class _CollectionOrder(Sampler):  # type: ignore[type-arg, unused-ignore]
@@ -151,7 +125,6 @@ class RebelConfig(TrainingArguments):
         step: How far one collection moves the policy, per unit of reward: log-odds of two answers
             are to change by step times the difference of their rewards. At most 1/temperature.
         max_completion_length: Most tokens of an answer, its end included.
-        sampling_temperature: 1 draws from the policy as it is.
         samples: Who gives the second answer: the current policy (``"on_policy"``) or the
             reference.
         steps_per_collection: Optimizer steps for each collection.
@@ -163,7 +136,6 @@ class RebelConfig(TrainingArguments):
     temperature: float = field(default=0.1, metadata={"help": "Pull to the reference."})
     step: float = field(default=1.0, metadata={"help": "Log-odds per unit of reward."})
     max_completion_length: int = field(default=128, metadata={"help": "Tokens of an answer."})
-    sampling_temperature: float = field(default=1.0, metadata={"help": "1: the policy as it is."})
     samples: str = field(default="on_policy", metadata={"help": "on_policy or reference."})
     steps_per_collection: int = field(default=4, metadata={"help": "Steps for each collection."})
 
@@ -176,7 +148,6 @@ class RebelConfig(TrainingArguments):
 
     def __post_init__(self) -> None:
         positive("step", self.step)
-        positive("sampling_temperature", self.sampling_temperature)
         integer("max_completion_length", self.max_completion_length, at_least=1)
         integer("steps_per_collection", self.steps_per_collection, at_least=1)
         one_of("samples", self.samples, get_args(Samples))
@@ -201,7 +172,7 @@ class RebelConfig(TrainingArguments):
 
     def public_settings(self) -> dict[str, Any]:
         """Return what a reader of the model card needs to know of the training."""
-        names = ("temperature", "step", "samples", "sampling_temperature", "max_completion_length")
+        names = ("temperature", "step", "samples", "max_completion_length")
         return {"method": "rebel", **{name: getattr(self, name) for name in names}}
 
 
@@ -215,8 +186,9 @@ class RebelTrainer(PrivateTraining):
     policy that drew and the one that is fitted must be one function of the weights.
 
     Logged are ``loss`` (the regression), ``reward`` (mean, without the pull to the reference),
-    ``kl`` (mean log-ratio of the policy's own answers, at sampling temperature 1 an unbiased
-    estimate of the divergence from the reference, in nats) and ``length`` (mean, in tokens).
+    ``kl`` (mean log-ratio of the policy's own answers, an unbiased estimate of the divergence from
+    the reference, in nats) and ``length`` (mean, in tokens). A run that goes on from a checkpoint
+    within a collection draws its answers anew.
 
     Args:
         model: The folder of a causal language model, or such a model, which is changed in place.
@@ -293,8 +265,7 @@ class RebelTrainer(PrivateTraining):
         )
         self.model_accepts_loss_kwargs = False  # the loss is the mean of a batch
         self.remove_callback(PrinterCallback)
-        # A collection is in memory while it is used, and in checkpoints that are written meanwhile.
-        self._collection = Collection(args.gradient_accumulation_steps)
+        self._collection = _Collection(args.gradient_accumulation_steps)
         self._metrics: dict[str, list[float]] = defaultdict(list)
         if reference is not None:
             reference = self.accelerator.prepare_model(reference, evaluation_mode=True)
@@ -310,7 +281,7 @@ class RebelTrainer(PrivateTraining):
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; nothing is spent."""
-        self._collection = Collection(self.args.gradient_accumulation_steps)
+        self._collection = _Collection(self.args.gradient_accumulation_steps)
         folder, self.promise = resumable(resume_from_checkpoint, self.args.output_dir, self.promise)
         self._write_marks(self.accelerator.unwrap_model(self.model))
         with upstream():
@@ -339,7 +310,7 @@ class RebelTrainer(PrivateTraining):
         means = torch.stack([value[own].mean() for value in said.values()])
         for name, value in zip(said, self.accelerator.gather(means[None]).mean(dim=0), strict=True):
             self._metrics[name].append(float(value))
-        return _Rollout(*drawn, start, rewards - self.args.temperature * away)
+        return _Rollout(drawn, start, rewards - self.args.temperature * away)
 
     def _answers(self, model: PreTrainedModel, prompts: list[Text]) -> Completions:
         with upstream(), unwrap_model_for_generation(model, self.accelerator) as whole:
@@ -348,7 +319,6 @@ class RebelTrainer(PrivateTraining):
                 self.processing_class,
                 prompts,
                 max_new_tokens=self.args.max_completion_length,
-                sampling_temperature=self.args.sampling_temperature,
             )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -372,20 +342,6 @@ class RebelTrainer(PrivateTraining):
     def _write_promise(self, folder: Path) -> None:
         if self.promise is not None:
             self.promise.write(folder, title=f"A private {self.kind}")
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Write the state of the generators, and the answers that are still in use."""
-        super()._save_rng_state(output_dir)
-        if self.state.global_step % self.args.steps_per_collection:
-            self._collection.save(self._answers_file(output_dir))
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        super()._load_rng_state(checkpoint)
-        if checkpoint is not None and self._answers_file(checkpoint).is_file():
-            self._collection.load(self._answers_file(checkpoint), self.args.device)
-
-    def _answers_file(self, folder: str) -> Path:
-        return Path(folder) / f"rollouts_{self.args.process_index}.safetensors"
 
     def compute_loss(
         self,
