@@ -56,7 +56,6 @@ language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
 app.add_typer(language, name="language")
 
 
-_UPDATES = ("rebel", "rloo", "grpo")
 _SHARED = "the judge learned from the same answers as the policy: it favors it"
 Prompts = Annotated[
     Path, Option("Public prompts (.jsonl with the field 'prompt').", metavar="FILE")
@@ -135,11 +134,10 @@ class _Improvement(Output):
     model: Start
     prompts: Prompts
     out: Checkpoint
-    update: str = TrainingOption("How the policy follows the reward.", "rebel", choices=_UPDATES)
     temperature: Temperature = 0.1
     pessimism: float = TrainingOption("Distrust of answers unlike those compared.", 0.0, min=0)
     steps: int = TrainingOption("Updates.", 100, min=1)
-    batch_size: int = TrainingOption("Prompts (rloo, grpo: answers) in a step.", 16, min=1)
+    batch_size: int = TrainingOption("Prompts in a step.", 16, min=1)
     learning_rate: LearningRate = 1e-5
     max_new_tokens: int = TrainingOption("Longest answer that is tried.", 64, min=1)
     seed: Seed = 0
@@ -147,7 +145,7 @@ class _Improvement(Output):
 
 @command(language, _Improvement)
 def policy(settings: _Improvement) -> None:
-    """Improve a policy on a private reward; it spends nothing, and prompts count as public."""
+    """Improve a policy on a private reward by REBEL; nothing is spent, prompts count as public."""
     out, steps = settings.out, settings.steps
     refuse_folder(out, force=settings.force)
     prompts = _read_prompts(settings.prompts)
@@ -161,7 +159,7 @@ def policy(settings: _Improvement) -> None:
     value = {
         **told_of(promise, 0.0),
         "prompts": len(prompts),
-        "update": settings.update,
+        "update": "rebel",
         "steps": steps,
         "first_reward": rewards[0] if rewards else None,
         "reward": rewards[-1] if rewards else None,

@@ -14,12 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datasets
 import torch
 from peft import LoraConfig
 from transformers import (
     AutoConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
     Trainer,
@@ -28,19 +26,16 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from sordino import _validate
 from sordino._files import write_json
 from sordino.engines.exchange import passing_folder
-from sordino.errors import DataError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer, units_of
 from sordino.language.judging import Judge, draw_answers, win_rate
 from sordino.language.models.checkpoints import (
     CAUSAL,
     checkpoint_folder,
-    default_device,
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
@@ -66,20 +61,6 @@ from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.ledger import Ledger
-
-
-class _Silent:
-    """A trainer of trl that tells nobody that it ran."""
-
-    def _send_telemetry(self) -> None:
-        """Send nothing."""
-
-
-class _SilentRLOO(_Silent, RLOOTrainer): ...
-
-
-class _SilentGRPO(_Silent, GRPOTrainer): ...
-
 
 Progress = Callable[[int, int], None]
 
@@ -291,82 +272,32 @@ def improve_policy(
     # together: optimizing against a released reward is post-processing. Shown by
     # tests/language/test_pipeline.py.
     carried = [reward.promise, *folder_promises(model)]
-    settings = {"update": terms.update, "temperature": terms.temperature, "steps": terms.steps}
+    settings = {"update": "rebel", "temperature": terms.temperature, "steps": terms.steps}
     promise = policy_promise(carried, None, settings)
     assert promise is not None  # noqa: S101 - for the type checker: the reward carries one
-    tokenizer, start = load_tokenizer(model), load_causal_model(model)
-    promise.mark(start)  # trainers of trl would write down what the start says alone
-    given = {
-        "output_dir": str(folder),
-        "max_steps": terms.steps,
-        "per_device_train_batch_size": terms.batch_size,
-        "learning_rate": terms.learning_rate,
-        "max_completion_length": terms.max_new_tokens,
-        **_silence(terms),
-    }
-    if terms.update == "rebel":
-        step = min(1.0, 1 / terms.temperature)  # a strong pull to the reference asks for short ones
-        trainer: Trainer = RebelTrainer(
-            start,
-            RebelConfig(**given, temperature=terms.temperature, step=step),
-            reward_funcs=reward_function(reward, pessimism=terms.pessimism),
-            train_dataset=prompts,
-            processing_class=tokenizer,
-            promise=reward.promise,
-        )
-    else:
-        trainer = _grouped(reward, start, tokenizer, prompts, terms, **given)
+    short = min(1.0, 1 / terms.temperature)  # a strong pull to the reference asks for short steps
+    trainer = RebelTrainer(
+        load_causal_model(model),
+        RebelConfig(
+            output_dir=str(folder),
+            max_steps=terms.steps,
+            per_device_train_batch_size=terms.batch_size,
+            learning_rate=terms.learning_rate,
+            max_completion_length=terms.max_new_tokens,
+            temperature=terms.temperature,
+            step=short,
+            **_silence(terms),
+        ),
+        reward_funcs=reward_function(reward, pessimism=terms.pessimism),
+        train_dataset=prompts,
+        processing_class=load_tokenizer(model),
+        promise=reward.promise,
+    )
     log = _log_of(trainer, progress)
     _save_policy(trainer, folder)
-    promise.write(folder, title=f"A policy improved by {terms.update}")
+    promise.write(folder, title="A policy improved by rebel")
     write_json(folder / TRAINING_LOG, log, force=True)
     return log
-
-
-def _grouped(
-    reward: TextRewardModel,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Text],
-    terms: PolicyTerms,
-    **settings: object,
-) -> Trainer:
-    """Return one of trl's trainers, set up so that its temperature is in units of reward."""
-    most, room = model.config.max_position_embeddings, terms.max_new_tokens
-    encoder = DialogueTokens(tokenizer, most)
-    fitting = [one for one in prompts if len(encoder.prompt(one, room=-most)) + room <= most]
-    if not fitting:
-        raise DataError(
-            f"No prompt leaves room for an answer of {room} tokens. Nothing was trained. Choose "
-            "fewer new tokens, or a model with a longer context."
-        )
-    turns = tokenizer.chat_template is not None  # which says what a turn of the user is
-    asked = [
-        [{"role": "user", "content": one}] if turns and isinstance(one, str) else one
-        for one in fitting
-    ]
-    own = {
-        "beta": terms.temperature,
-        "temperature": 1.0,
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "dataloader_pin_memory": default_device() != "cpu",
-    }
-    tokenizer.padding_side = "left"  # prompts are continued on their right
-    with upstream(), quiet():
-        if terms.update == "rloo":
-            trainer, config = _SilentRLOO, RLOOConfig(**settings, **own)
-        else:
-            # The division by the spread of rewards is switched off: with it neither the size of
-            # the reward nor the temperature would mean anything.
-            trainer, config = _SilentGRPO, GRPOConfig(**settings, **own, scale_rewards="none")
-        return trainer(
-            model=model,
-            reward_funcs=reward_function(reward, pessimism=terms.pessimism),
-            args=config,
-            train_dataset=datasets.Dataset.from_list([{"prompt": one} for one in asked]),
-            processing_class=tokenizer,
-        )
 
 
 def refuse_unusable(
@@ -525,7 +456,7 @@ class Contest:
                     "reward", training, reference, place, terms, held_out=held_out, uncertain=False
                 )
                 reward = TextRewardModel.load(place)
-                update = replace(sizes.policy, update="rebel", seed=seed)
+                update = replace(sizes.policy, seed=seed)
                 improve_policy(reward, reference, self.trained_prompts, policy, update)
             return {"win": self.fared(policy, seed), "curve": _curve(log)}
 

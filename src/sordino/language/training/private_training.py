@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, get_args
 
 import torch
 from peft import PeftConfig
@@ -148,9 +148,6 @@ def own_settings(args: object, kind: type[Settings]) -> Settings:
     return copy.copy(found)
 
 
-Update = Literal["rebel", "rloo", "grpo"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingTerms:
     """Public settings of training on randomized answers."""
@@ -182,18 +179,16 @@ class TrainingTerms:
 class PolicyTerms:
     """Public settings of improving a policy on a private reward."""
 
-    update: Update = "rebel"  # `"rebel"`, `"rloo"` or `"grpo"`
     temperature: float = 0.1  # KL strength, in units of reward
     pessimism: float = 0.0  # how much the reward is lowered where answers are unlike those compared
     steps: int = 100  # updates
-    batch_size: int = 16  # prompts in each step of REBEL; answers in each step of the others
+    batch_size: int = 16  # prompts in each step
     learning_rate: float = 1e-5  # of AdamW, at its largest
     max_new_tokens: int = 64  # longest answer that is tried
     seed: int = 0  # of what is tried, which is public
     log_every: int = 10  # steps between two entries of the log
 
     def __post_init__(self) -> None:
-        one_of("update", self.update, get_args(Update))
         for name in ("temperature", "learning_rate"):
             positive(name, getattr(self, name))
         non_negative("pessimism", self.pessimism)
