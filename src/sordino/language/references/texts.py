@@ -29,7 +29,6 @@ from sordino._validate import failure_probability
 from sordino.errors import DataError, PrivacyError, PrivacyWarning
 from sordino.language.models.promises import TEXTS_READ, tensors_digest, tokenizer_digest
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.containers import every_line
 from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.files import read_rows
 from sordino.preferences.rankings import Rankings
@@ -48,7 +47,6 @@ _ASKING = frozenset({"user", "human", "system", "developer", "tool"})
 _BREAK = re.compile(r"\n|<\|[^|<>]{1,40}\|>|</?s>|\[/?INST\]")
 _SPEAKER = re.compile(r"[\s#*]*\w{1,20}[\s*]*:[\s*]*")
 _PAIR = ("prompt", "completion")
-_LARGEST = 1 << 20  # characters of one block of a plain text
 _WANTED = (
     "a text, chat messages, (prompt, answer), or an object with 'messages', with 'text', or with "
     "'prompt' and 'completion'"
@@ -94,41 +92,10 @@ def lines(text: str) -> Iterator[str]:
 
 
 def read_documents(path: str | Path) -> Iterator[_Document]:
-    """Return the documents of a file, one at a time; ``.gz`` is unpacked."""
-    # A name that ends in `.txt` (or that and `.gz`) is plain text, whose documents stand apart by
-    # blank lines; every other is JSON Lines, with one object of `_Document` on each line.
-    path = Path(path)
-    if path.name.lower().removesuffix(".gz").endswith(".txt"):
-        return _blocks(every_line(path))
-    return _checked(read_rows(path))
-
-
-def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[_Document]:
-    """Yield objects; refuse the first that teaches nothing that we can read."""
-    for where, row in rows:
+    """Yield the documents of a file, one at a time; refuse the first that teaches nothing."""
+    for where, row in read_rows(path):
         _spoken(row, where)
         yield row
-
-
-def _blocks(lines: Iterable[tuple[int, bytes]]) -> Iterator[str]:
-    """Yield what stands between blank lines, or 1 MiB of it; refuse a text without any."""
-    block: list[str] = []
-    size, some = 0, False
-    for number, line in chain(lines, [(0, b"")]):
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            text = None
-        if text is None:
-            raise DataError(f"line {number}: not valid UTF-8.")
-        if block and (size > _LARGEST or not text.strip()):
-            yield "".join(block)
-            block, size, some = [], 0, True
-        if text.strip():
-            block.append(text)
-            size += len(text)
-    if not some:
-        raise DataError("The input is empty: no text in it.")
 
 
 _TELLING: Final = 40  # characters that two texts do not share by chance
