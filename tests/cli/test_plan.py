@@ -71,8 +71,6 @@ def test_a_plan_is_paid_for_once_and_certain(done):
     policy = np.array(json.loads((home / "out/plan.json").read_text("utf-8"))["policy"])
     assert policy.shape == (3, 2, 2)
     assert policy[0, 0, 1] > 0.99  # towards state 1
-    values = [value for _, value in plan["line"]]
-    assert values == sorted(values)
     assert CANARY not in "".join((home / "out" / name).read_text("utf-8") for name in files)
     assert "What the plan is worth" in (home / "out/report.html").read_text("utf-8")
 

@@ -133,11 +133,7 @@ def _line_values(drawn: Json) -> dict[str, Any]:
         "left": 52.0,
         "right": 640.0,
         "y_ticks": [(y.at(mark), plain(mark, 3)) for mark in y.marks],
-        "x_ticks": [
-            (x.at(at), drawn["names"][at] if drawn["names"] else whole(at))
-            for at, _ in drawn["line"]
-            if (last - at) % every == 0
-        ],
+        "x_ticks": [(x.at(at), whole(at)) for at, _ in drawn["line"] if (last - at) % every == 0],
         "lines": [
             {
                 "kind": "s0",
@@ -250,11 +246,8 @@ def render_report(summary: Json) -> str:
     bins = summary["calibration"]
     figures = {"prediction": _curve_values, "decisive": _bar_values, "worths": _item_values}
     drawn = {name: values(summary[name]) for name, values in figures.items() if summary[name]}
-    drawn |= {
-        name: _line_values(shown)
-        for name in ("trained", "planned")
-        if (shown := summary[name]) and shown["line"]
-    }
+    if (trained := summary["trained"]) and trained["line"]:
+        drawn["trained"] = _line_values(trained)
     return _page(
         "report.html.j2",
         summary["audits"],

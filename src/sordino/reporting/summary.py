@@ -294,14 +294,14 @@ def _describe_training(result: Json) -> dict[str, Any] | None:
         what = "Error that privacy makes, as a share of each update; above 1 it is mostly noise"
     first = 0 if truth is not None else 1
     line = [(first + at, value) for at, value in enumerate(points) if value is not None]
-    return {"rows": rows, "what": what, "line": line, "names": None}
+    return {"rows": rows, "what": what, "line": line}
 
 
 _SIZES = {"states": "states", "actions": "actions", "horizon": "steps of an episode"}
 
 
 def _describe_plan(told: Json | None) -> dict[str, Any] | None:
-    """Return what a plan is worth, and a line over more answers; None if nothing was planned."""
+    """Return what a plan is worth; None if nothing was planned."""
     if told is None:
         return None
     level = f"{at_most(float(Decimal(repr(told['confidence'])) * 100), 6)}%"
@@ -313,10 +313,7 @@ def _describe_plan(told: Json | None) -> dict[str, Any] | None:
         ["Confidence", f"{level}, if the true weights have norm {plain(told['ball'])} or less."],
         ["World", ", ".join(f"{whole(told[name])} {what}" for name, what in _SIZES.items())],
     ]
-    line = [(at, max(y, 0.0)) for at, (_, y) in enumerate(told["line"]) if y is not None]
-    names = [f"{whole(times)}×" for times, _ in told["line"]]
-    what = "What is certain above the reference, with so many times as many answers (foreseen)"
-    return {"rows": rows, "what": what, "line": line, "names": names}
+    return {"rows": rows}
 
 
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."

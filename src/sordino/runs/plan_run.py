@@ -30,8 +30,7 @@ from sordino.algorithms.planning import (
 )
 from sordino.auditing.runs.replay import REWARD, read_result
 from sordino.certificates import certify, ledger_of
-from sordino.errors import ConvergenceError, UsageError
-from sordino.policies.worst_case import Ellipsoidal
+from sordino.errors import UsageError
 from sordino.preferences.files import COMPARED_SIDES, read_rows
 from sordino.preferences.trajectories import read_trajectories
 from sordino.privacy.ledger import Ledger
@@ -63,7 +62,6 @@ from .settings import (
 T = TypeVar("T")
 _BALL = 5.0
 _OF_RELEASE: Final = ("noise", "mechanism", "metrics", "data", "reward")
-_SHOWN: Final = (4, 16, 64)  # times as many answers, in the picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,28 +142,17 @@ class _PlanRun(FolderRun):
         given = {name: self.tables[name] for name in ("horizon", "features", "initial")}
         return tabular_world(self.tables["transitions"], d=d, **given)
 
-    def planned_with(self, known: RewardModel | Ellipsoidal) -> Plan:
-        """Return the plan by a reward, or by a confidence set alone."""
+    def planned_with(self, reward: RewardModel) -> Plan:
+        """Return the plan by a released reward."""
         names = ("horizon", "features", "initial", "reference")
         return terms_of(
             self.settings,
             plan,
-            reward=known,
+            reward=reward,
             environment=self.tables["transitions"],
             radius_scale=self.settings.scale,
             **{name: self.tables.get(name) for name in names},
         )
-
-    def foresee(self, reward: RewardModel, first: Plan) -> list[list[float | None]]:
-        """Return what would be certain with so many times as many answers like these."""
-        line: list[list[float | None]] = [[1, first.value]]
-        for times in _SHOWN:
-            try:
-                grown = cast("Any", reward.ellipsoid).grown(float(times))
-                line.append([times, self.planned_with(grown).value])
-            except (ConvergenceError, UsageError):
-                line.append([times, None])
-        return line
 
     def publish(
         self, reward: RewardModel, ledger: Ledger, released: dict[str, Any]
@@ -186,7 +173,6 @@ class _PlanRun(FolderRun):
             "states": world.states,
             "actions": world.actions,
             "horizon": world.horizon,
-            "line": self.foresee(reward, found),
             "times_needed": found.needed and found.needed.times,
             "answers_needed": found.needed and found.needed.answers,
             "said": found.needed and str(found.needed),
