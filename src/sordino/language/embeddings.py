@@ -9,7 +9,6 @@ import copy
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
@@ -91,7 +90,6 @@ def _read(folder: Path) -> Iterator[str]:
 
 
 _READ = 1 << 16  # characters of a text that are read: more than any sentence model takes in
-_LONG = 1000  # texts from which on a bar is shown to whoever watches
 
 
 @dataclass(frozen=True)
@@ -262,9 +260,8 @@ class SentenceEmbeddings:
         # One embedding of norm 1 for each different text, and behind them 0 for a blank one.
         found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
         if different:
-            watched = sys.stderr.isatty() and len(different) > _LONG  # the bar is for people
             rows = self._model.encode(
-                list(different), batch_size=self.batch_size, show_progress_bar=watched
+                list(different), batch_size=self.batch_size, show_progress_bar=False
             )
             norms = np.linalg.norm(rows := np.asarray(rows, np.float64), axis=1, keepdims=True)
             found[:-1] = rows / np.where(norms == 0, 1.0, norms)

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
-from rich.console import Console
-from rich.progress import track
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -61,9 +58,6 @@ from sordino.rewards.confidence import (
 )
 from sordino.rewards.solver import Solution
 
-_LONG = 1000  # texts from which on a bar is shown to whoever watches
-_Item = TypeVar("_Item")
-
 
 class Reading(NamedTuple):
     """What a model made of some of the dialogues: where they stand, and one row for each."""
@@ -71,13 +65,6 @@ class Reading(NamedTuple):
     where: list[int]
     rewards: Float[np.ndarray, " b"]
     features: Float[np.ndarray, "b d"]
-
-
-def watched(items: Iterable[_Item], *, texts: int, steps: int, what: str) -> Iterable[_Item]:
-    """Return the items, with a bar if they take long and a person watches."""
-    if texts < _LONG or not sys.stderr.isatty():
-        return items
-    return track(items, what, total=steps, console=Console(stderr=True), transient=True)
 
 
 _BATCHES = 16  # of pairs, whose features are held at once
@@ -92,8 +79,7 @@ def _features(
     once = pairs.first_rows()
     kept = [index for index, row in enumerate(rows) if once[row]]
     size = _BATCHES * reward.batch_size
-    starts = range(0, len(kept), size)
-    for start in watched(starts, texts=2 * len(kept), steps=len(starts), what="Measuring"):
+    for start in range(0, len(kept), size):
         some = kept[start : start + size]
         dialogues = [*(first[i] for i in some), *(second[i] for i in some)]
         both = np.empty((len(dialogues), reward.model.score.in_features))
@@ -327,13 +313,7 @@ class TextRewardModel:
         )
 
     def with_uncertainty(
-        self,
-        pairs: PrivatePairs,
-        *,
-        ball: float | None = None,
-        ridge: float | None = None,
-        confidence: float = 0.95,
-        overlong: Overlong = "refuse",
+        self, pairs: PrivatePairs, *, overlong: Overlong = "refuse"
     ) -> TextRewardModel:
         """Return the same reward, with the uncertainty that its training pairs leave.
 
@@ -342,14 +322,11 @@ class TextRewardModel:
 
         Args:
             pairs: The randomized answers that it was trained on.
-            ball: As :meth:`LastLayerUncertainty.of` takes it, as are the next two.
-            ridge: As there.
-            confidence: As there.
             overlong: What happens to pairs of which an answer alone is too long.
 
         Raises:
             PrivacyError: These are raw judgments.
-            UsageError: They are not the answers behind this reward, or a setting is out of range.
+            UsageError: They are not the answers behind this reward, or it was not trained yet.
             DataError: A pair cannot be read.
         """
         if not isinstance(pairs, PrivatePairs):
@@ -367,9 +344,6 @@ class TextRewardModel:
             _features(self, pairs, overlong),
             self.model.score.weight.detach().double().cpu().numpy()[0],
             flip_probability=pairs.flip_probability,
-            ball=ball,
-            ridge=ridge,
-            confidence=confidence,
         )
         return replace(self, uncertainty=measured)
 
@@ -476,13 +450,9 @@ class TextRewardModel:
             self.tokens.dialogue(prompt, answer, where=f"answers[{index}]")
             for index, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
         ]
-        n = len(dialogues)
-        rewards, rows, steps = np.empty(n), np.empty((n, width)), -(-n // self.batch_size)
-        for reading in watched(self.readings(dialogues), texts=n, steps=steps, what="Scoring"):
-            rewards[reading.where], rows[reading.where] = (
-                reading.rewards,
-                reading.features[:, :width],
-            )
+        rewards, rows = np.empty(len(dialogues)), np.empty((len(dialogues), width))
+        for where, given, features in self.readings(dialogues):
+            rewards[where], rows[where] = given, features[:, :width]
         return np.clip(rewards, -self.reward_bound, self.reward_bound), rows
 
     def readings(self, dialogues: Sequence[Dialogue]) -> Iterator[Reading]:
@@ -711,24 +681,19 @@ class LastLayerUncertainty:
         head: Float[np.ndarray, " d"],
         *,
         flip_probability: float,
-        ball: float | None = None,
-        ridge: float | None = None,
-        confidence: float = 0.95,
     ) -> LastLayerUncertainty:
         """Return the uncertainty of a head from its training pairs' features, batch by batch."""
         # Only a few d × d matrices are kept, however many pairs there are. The ball is that of the
-        # head if left out. Far too large a ball makes the bonus useless: M counts what a pair tells
-        # at the largest margin that the ball permits. Λ is 1/B² if left out, which scales with the
-        # features as M does.
+        # head: in a far larger one the bonus is useless, for M counts what a pair tells at the
+        # largest margin that the ball permits. Λ is 1/B², which scales with the features as M does.
         # Source: docs/local.md, confidence and pessimism.
-        bound = float(np.linalg.norm(head)) if ball is None else _validate.positive("ball", ball)
+        bound, d = float(np.linalg.norm(head)), len(head)
         if not bound:
             raise UsageError(
                 "The head's weights are all 0, so nothing was trained yet and nothing says how "
-                "large they may be. Train the reward first, or pass ball=."
+                "large they may be. Train the reward first."
             )
-        strength = bound**-2 if ridge is None else _validate.positive("ridge", ridge)
-        d = len(head)
+        strength = bound**-2
         gram, bent, total, n = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), 0
         for first, second in pairs:
             more, flat = flattest_curvature(first - second, ball=bound, ridge=0.0)
@@ -744,7 +709,7 @@ class LastLayerUncertainty:
             ridge=strength,
             candidates=1,
         )
-        return cls(ellipsoid=ellipsoid, mean=total / (2 * n), confidence=confidence)
+        return cls(ellipsoid=ellipsoid, mean=total / (2 * n))
 
     def bonus(
         self, rows: Float[np.ndarray, "n d"], prompts: Integer[np.ndarray, " n"]
