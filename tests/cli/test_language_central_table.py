@@ -114,7 +114,6 @@ def test_finished_central_runs_are_kept_and_an_interrupted_one_is_gone_on_with(s
         (["--central-epsilon", "8"], 2, "--central-epsilon"),
         (["--central-epsilon", "-1"], 2, "--central-epsilon"),
         (["--no-central"], 2, "--no-central"),
-        (["--central-units", "0"], 2, "--central-units"),
     ],
 )
 def test_central_rows_that_cannot_be_are_refused_at_once(small, words, code, said):

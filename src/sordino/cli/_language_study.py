@@ -119,11 +119,6 @@ class Comparison(Paying, Reading):
         metavar="E",
     )
     no_central: bool = PrivacyOption("No rows on raw judgments.", False)
-    central_units: float | None = PrivacyOption(
-        "A public guess of how many records are learned from; by default their number, which "
-        "the table tells.",
-        metavar="N",
-    )
     declare_unread: bool = PrivacyOption(
         "Declare that --model and --judge have read none of these records, where they do not "
         "say what they have read. Rows on raw judgments need it; their promise tells it.",
@@ -150,7 +145,7 @@ class Comparison(Paying, Reading):
         records: tuple[float, ...] = ()
         if self.no_central:
             why = "--no-central leaves those rows out"
-            refuse_options(self, why, "central_epsilon", "central_units")
+            refuse_options(self, why, "central_epsilon")
         else:
             known = self.central_epsilon or _CENTRAL
             records = _different("--central-epsilon", known, "such as 0.5", list(known))
@@ -228,7 +223,6 @@ class Study:
     parts: PreferenceSplit  # row numbers of them by what they are for
     sizes: StudySizes  # of everything
     records: Pairs | None  # raw judgments to learn from, on which nothing is measured; if any
-    units: float  # a guess of how many records there are, which counts as public
     held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
 
     @classmethod
@@ -239,21 +233,16 @@ class Study:
         parts = tables.split_by_prompt(pairs, judge=0.0 if settings.judge else 0.5)
         sizes = presets.QUICK if settings.quick else presets.FULL
         sizes = sizes if settings.model is None else sizes.for_checkpoint()
-        records, units = None, 1.0
+        records = None
         if settings.losses["record"]:
             # A record that repeats a text of the judge's half, which is public, is left out by
             # itself: a reference that is built from that half has read it. Their number is public
             # in a table.
             records = pairs.part(parts.training)
-            guess = settings.central_units
-            units = float(len(records)) if guess is None else guess
-            _validate.positive("--central-units", units)
             if settings.model is None:
                 read = language_module("references.texts").TextsRead
                 records = records.part(read.of(pairs.part(parts.judge)).unread(records))
-        return cls(
-            settings=settings, pairs=pairs, parts=parts, sizes=sizes, records=records, units=units
-        )
+        return cls(settings=settings, pairs=pairs, parts=parts, sizes=sizes, records=records)
 
     # Who is in which part.
 
@@ -300,6 +289,11 @@ class Study:
     def seeds(self) -> int:
         """Return how many releases, or runs, there are at each finite epsilon."""
         return self.settings.seeds or self.sizes.seeds
+
+    @property
+    def units(self) -> float:
+        """Return how many records there are to learn from, which the table tells."""
+        return float(len(self.parts.training))
 
     @property
     def delta(self) -> float:
