@@ -228,7 +228,6 @@ SURE = [(0, 0), ('"1"', 0.0), (2, 1)]
         ("r.csv", "item,probability\n0,0\n1,0\n2,1\n"),
         ("r.csv", "arm,probability\n2,1\n1,0\n0,0\n"),
         ("r.jsonl", "".join(f'{{"arm": {a}, "probability": {p}}}\n' for a, p in SURE)),
-        ("r.json", '{"0": 0, "1": 0.0, "2": 1}'),
     ],
 )  # fmt: skip
 def test_a_reference_that_knows_one_arm(ready, name, text):
@@ -245,8 +244,6 @@ def test_a_reference_that_knows_one_arm(ready, name, text):
         ("r.csv", "arm,probability\n0,0.5\n1,0.4\n2,0.2\n", "sum to 1"),
         ("r.csv", "arm,probability\n0,0.5\n1,x\n2,0.2\n", "line 3"),
         ("r.csv", "arm,share\n0,0.5\n", "'probability'"),
-        ("r.json", "[1, 2]", "JSON object"),
-        ("r.json", '{"0": [], "1": 0.5, "2": 0.5}', "record 1"),
     ],
 )
 def test_a_reference_that_is_none(ready, name, text, word):

@@ -5,7 +5,6 @@ All that is read but the logs is public. What the draws cost is known before the
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sordino import _random, _validate
-from sordino._files import explained, finite
+from sordino._files import finite
 from sordino.algorithms.offline_bandit import (
     bounded_range_of_draws,
     count_tested_policy,
@@ -139,7 +138,7 @@ class Bandit(IntoFolder):
         "alone are replaced."
     )
     reference: str = FitOption(
-        "Public starting probabilities: a table of arm and probability, or .json.",
+        "Public starting probabilities: a table of arm and probability.",
         _UNIFORM,
         metavar="uniform|FILE",
     )
@@ -359,17 +358,8 @@ def _told_of(arms: Catalogue, known: Catalogue) -> Float[np.ndarray, "k q"]:
 def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | None:
     if settings.reference == _UNIFORM:
         return None
-    path = Path(settings.reference)
-    source: Path | list[dict[str, Any]] = path
+    source = Path(settings.reference)
     with named_option("--reference"):
-        if path.suffix == ".json":  # an object from arms to probabilities
-            pairs = None
-            unread = explained(f"{path.name} cannot be read")
-            with unread, suppress(ValueError, RecursionError):
-                pairs = json.loads(path.read_bytes(), object_pairs_hook=list)
-            if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-                raise DataError(f"{path.name} must be one JSON object from arms to probabilities.")
-            source = [{"arm": arm, _PROBABILITY: chance} for arm, chance in pairs]
         _, first = next(read_rows(source, unnamed=True), ("", {}))
         arm = settings.arm if settings.arm in first else "arm"
         known = Catalogue.read(source, arm=arm, features=[_PROBABILITY])
