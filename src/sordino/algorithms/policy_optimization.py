@@ -32,7 +32,7 @@ from sordino.mechanisms.regressions.base import LeastSquares, Oracle, Regression
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
-from sordino.policies.softmax import LogLinearPolicy, coverage_of
+from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
@@ -270,7 +270,7 @@ class Run:
         guarantee: What the whole sequence promises to one person: the largest promise of a batch.
         coverage: No action is more than so many times as likely under ``policy`` as under the
             reference that explored, in any context within the feature bound; 1 where the current
-            policy explored. See :meth:`coverage_on`.
+            policy explored.
         reference: The policy that explored; None where the current one did.
         directions: What every update released.
         step: By which a direction was multiplied.
@@ -290,14 +290,6 @@ class Run:
     def projected(self) -> int:
         """Return how many directions were longer than the radius and were projected."""
         return sum(direction.projected for direction in self.directions)
-
-    def coverage_on(self, features: Float[np.ndarray, "n k d"]) -> float:
-        """Return the largest ratio of the output's probability to the reference's.
-
-        Args:
-            features: Of public users: of private ones the ratio would tell.
-        """
-        return 1.0 if self.reference is None else coverage_of(self.reference, self.policy, features)
 
     def __repr__(self) -> str:
         return (

@@ -41,17 +41,6 @@ def sampled(
     return np.asarray((reached <= level[:, None]).sum(axis=1, dtype=np.int64))
 
 
-def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: np.ndarray) -> float:
-    """Return the largest ratio of a policy's probability to the reference's, over all actions."""
-    # It is what learning from the reference's actions costs; infinite where the reference never
-    # takes an action that the policy takes.
-    # Source: docs/policy_optimization.md, "Output and coverage": max π/μ.
-    above, below = (_logarithms(each, contexts) for each in (policy, reference))
-    taken = above > -np.inf
-    with np.errstate(over="ignore"):  # an infinite ratio is an answer
-        return float(np.exp((above[taken] - below[taken]).max()))
-
-
 def checked_actions(actions: object, n: int, k: int) -> Int[np.ndarray, " n"]:
     """Return n actions; refuse another number of them, and one outside 0 to k − 1."""
     found = np.asarray(actions)

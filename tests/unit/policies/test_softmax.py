@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import sordino
-from sordino.policies.softmax import LogLinearPolicy, coverage_of, sampled
+from sordino.policies.softmax import LogLinearPolicy, sampled
 
 STATE = np.array([0])
 
@@ -122,14 +122,6 @@ def test_divergence_from_a_reference_that_never_takes_an_action_is_infinite():
     assert policy.kl(STATE, Constant(1.0, 0.0)) == np.inf
     # an action that neither takes counts for nothing
     assert table(0.0, -1e4).kl(STATE, Constant(1.0, 0.0)) == pytest.approx([0.0])
-
-
-def test_coverage_is_the_largest_ratio():
-    policy = table(np.log(3.0), 0.0)
-    assert coverage_of(Constant(0.25, 0.75), policy, STATE) == pytest.approx(3.0)
-    assert coverage_of(Constant(1.0, 0.0), policy, STATE) == np.inf
-    assert coverage_of(Constant(1.0, 0.0), Constant(1.0, 0.0), STATE) == 1.0
-    assert coverage_of(table(0.0, -1e4), table(0.0, 0.0), STATE) == np.inf
 
 
 def drawn(n=40, k=5, d=4, seed=0):
