@@ -16,7 +16,7 @@ from jaxtyping import Int
 from scipy.special import stdtrit
 
 from sordino._random import entropy
-from sordino._validate import Numbers, failure_probability, finite_array, integer, number, positive
+from sordino._validate import Numbers, finite_array, integer, number, positive
 from sordino.errors import DataError, UsageError
 from sordino.language.models.tokens import numbered
 from sordino.preferences.records import Text
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _EDGES = np.log([1.1, 1.25, 1.5, 2.0])
 _FEWEST = 5  # comparisons on each side of a stratum
+_CONFIDENCE = 0.95  # of intervals, everywhere
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Share:
 
 
 def _length_matched_share(
-    won: Numbers, log_ratios: Numbers, clusters: Int[np.ndarray, " n"], *, confidence: float
+    won: Numbers, log_ratios: Numbers, clusters: Int[np.ndarray, " n"]
 ) -> Share | None:
     """Return the share won if answers were as often longer than the other one as shorter."""
     # Comparisons whose lengths differ by more than a factor of two are left out. The others fall
@@ -70,12 +71,10 @@ def _length_matched_share(
     if not used.any():
         return None
     kept = weights[used] / weights.sum()
-    return _share(won[used], kept, cells[used], clusters[used], confidence)
+    return _share(won[used], kept, cells[used], clusters[used])
 
 
-def _share(
-    won: np.ndarray, weights: np.ndarray, cells: np.ndarray, clusters: np.ndarray, confidence: float
-) -> Share:
+def _share(won: np.ndarray, weights: np.ndarray, cells: np.ndarray, clusters: np.ndarray) -> Share:
     """Return a weighted mean, the weights adding up to 1, with an interval by clusters."""
     # Source: Wilson 1927, with an effective number of comparisons n* = p(1 − p)/V, at most n, in
     # place of n (as survey samplers do; Korn & Graubard 1998), V the variance of the mean between
@@ -98,7 +97,7 @@ def _share(
         effective = min(mean * (1 - mean) / variance, most)
     else:
         effective = 1 / float(np.sum(np.bincount(group, weights) ** 2))
-    quantile = float(stdtrit(count - 1, 0.5 + confidence / 2))
+    quantile = float(stdtrit(count - 1, 0.5 + _CONFIDENCE / 2))
     shrink = quantile**2 / effective
     middle = (mean + shrink / 2) / (1 + shrink)
     reach = math.sqrt(shrink * (mean * (1 - mean) + shrink / 4)) / (1 + shrink)
@@ -158,7 +157,7 @@ class CommandJudge:
 
         Guarantee:
             None is added: texts are public, and the coins only order them. The program does not
-            say what its labels were promised; ``win_rate(guarantee=...)`` takes it.
+            say what its labels were promised.
         """
         turned = (entropy(self.seed).words(len(prompts)) & np.uint64(1)).astype(bool)
         rows = zip(prompts, first, second, turned, strict=True)
@@ -218,7 +217,7 @@ class WinRate(Share):
     length_matched: Share | None
     mean_length: float  # mean number of characters of the policy's answers
     reference_length: float  # the same of the reference's
-    confidence: float = 0.95  # how often the intervals should cover
+    confidence: float = _CONFIDENCE  # how often the intervals should cover
     # What the labels that the judge learned from were promised, if it says so.
     guarantee: Guarantee | None = None
 
@@ -258,9 +257,6 @@ def win_rate(
     prompts: Sequence[Text],
     answers: Sequence[Text],
     reference_answers: Sequence[Text],
-    *,
-    confidence: float = 0.95,
-    guarantee: Guarantee | None = None,
 ) -> WinRate:
     """Return how often a judge prefers the answers to those of the reference."""
     # The same answer twice is a tie, whatever the judge says, and a tie counts one half. Answers to
@@ -268,8 +264,6 @@ def win_rate(
     # does not make it narrower than its answers differ. A judge who prefers longer answers favors
     # whoever writes them, so the share at matched lengths stands beside.
     # Source: `_share` and `_length_matched_share`.
-    level = failure_probability("confidence", confidence, zero=False)
-    promise = _promise(judge, guarantee)
     if not len(prompts) == len(answers) == len(reference_answers) > 0:
         raise DataError(
             "prompts, answers and reference_answers must be as many and at least one, got "
@@ -297,24 +291,16 @@ def win_rate(
     sizes, others = _lengths(answers), _lengths(reference_answers)
     ratios = np.log(np.maximum(sizes, 1)) - np.log(np.maximum(others, 1))
     even = np.full(len(won), 1 / len(won))
-    share = _share(won, even, np.zeros(len(won), int), clusters, level)
+    share = _share(won, even, np.zeros(len(won), int), clusters)
     return WinRate(
         **asdict(share),
         prompts=int(clusters.max()) + 1,
         ties=int(np.sum(won == 0.5)),  # noqa: PLR2004 (a tie is one half)
-        length_matched=_length_matched_share(won, ratios, clusters, confidence=level),
+        length_matched=_length_matched_share(won, ratios, clusters),
         mean_length=float(sizes.mean()),
         reference_length=float(others.mean()),
-        confidence=level,
-        guarantee=promise,
+        guarantee=getattr(getattr(judge, "__self__", judge), "guarantee", None),
     )
-
-
-def _promise(judge: Judge, given: Guarantee | None) -> Guarantee | None:
-    own = getattr(getattr(judge, "__self__", judge), "guarantee", None)
-    if own is not None and given not in {None, own}:
-        raise UsageError("The judge carries another guarantee than the one given. Leave it out.")
-    return given if own is None else own
 
 
 def _lengths(answers: Sequence[Text]) -> Numbers:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 from jaxtyping import Bool
 
-from sordino._validate import failure_probability
 from sordino.errors import DataError, PrivacyError, PrivacyWarning
 from sordino.language.models.promises import TEXTS_READ, tensors_digest, tokenizer_digest
 from sordino.preferences.comparisons import Comparisons
@@ -158,6 +157,7 @@ def plain(text: str) -> str:
 
 
 _FEWEST = 10
+_BY_CHANCE = 0.05  # the share of pairs of which other text may hold one answer
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,6 @@ def warn_of_labels(
     pairs: Comparisons,
     *,
     strict: bool = False,
-    threshold: float = 0.05,
 ) -> _OneSided:
     """Warn if a text seems to hold the preferred answers only; return what was found."""
     # Text in which both answers of every pair occur gives a share of 0. Text of another source has
@@ -197,16 +196,16 @@ def warn_of_labels(
     # every pair that was chosen without looking at a label leaks nothing and is warned of all the
     # same, because no label is looked at here either.
     # Warns:
-    #     PrivacyWarning: The share is above the threshold.
+    #     PrivacyWarning: The share is above 5 %.
     # What counts as an occurrence is said at `_AnswerSearch`: cuts, case and spaces do not matter.
     # What this cannot see: a text that holds both answers but tells them apart, by order or by how
     # often they occur; and answers that were rewritten.
-    limit, answers = failure_probability("threshold", threshold), _AnswerSearch(pairs)
+    answers = _AnswerSearch(pairs)
     for index, document in enumerate(documents):
         answers.look_in(_spoken(document, f"document {index}"))
     counts = np.bincount(answers.found.sum(axis=1), minlength=3)
     found = _OneSided(both=int(counts[2]), one=int(counts[1]), none=int(counts[0]))
-    if found.one < _FEWEST or found.share <= limit:
+    if found.one < _FEWEST or found.share <= _BY_CHANCE:
         return found
     message = (
         f"The text seems to tell the judgments: {found}. If what people preferred decided which, "
