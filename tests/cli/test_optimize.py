@@ -89,7 +89,6 @@ MISTAKES = {
     "too many": ([*RUN, "--users", "401"], 2, "400 persons"),
     "batches": ([*RUN, "--batches", "401"], 2, "batches"),
     "bound": ([*RUN, "--gradient-bound", "1"], 2, "--update pg"),
-    "propensity": ([*RUN, "--least-propensity", "0.1"], 2, "all rewards"),
     "a world of nothing": (
         ["optimize", "--world", "here:There", "--epsilon", "1", "--out", "out"], 2, "here:There"),
     "a world's range": (

@@ -9,48 +9,28 @@ import pytest
 
 from sordino._random import entropy
 from sordino.algorithms.user_slots import RunUsers, Slots, interact, read_users
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.policies.softmax import LogLinearPolicy
 
 RANGE = (-1.0, 3.0)
 FELT = [-1.0, 0.5, 3.0]  # of three actions
-SHOWN = [0.5, 0.3, 0.2]  # how likely each was to be shown
-FORMS = {
-    "all rewards": {"rewards": FELT},
-    "one action": {"action": 1, "reward": 0.5, "propensity": 0.3},
-}
 
 
-def record(person, form="all rewards", **more):
-    return {"person": person, "context": [0.6, -0.8], **FORMS[form], **more}
+def record(person, **more):
+    return {"person": person, "context": [0.6, -0.8], "rewards": FELT, **more}
 
 
-def read(rows, form="all rewards", **more):
-    logged = {"least_propensity": 0.2, "actions": 3} if form == "one action" else {}
-    return read_users(rows, reward_range=RANGE, **logged, **more)
+def read(rows):
+    return read_users(rows, reward_range=RANGE)
 
 
-def test_one_shown_action_tells_of_all_rewards_what_is_right_on_average():
-    """Every action that the log may hold, by its propensity; what is common to all cancels."""
-    rows = [
-        record(action, "one action", action=action, reward=FELT[action], propensity=SHOWN[action])
-        for action in range(3)
-    ]
-    mean = np.array(SHOWN) @ read(rows, "one action").rewards
-    assert mean == pytest.approx(np.array(FELT) - sum(RANGE) / 2)
-    assert read([record("a")]).rewards[0] == pytest.approx(mean)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_one_record_moves_its_own_row_and_no_further_than_its_bound(form):
-    loud = {"rewards": [9e9, -9e9, 0.0]} if form == "all rewards" else {
-        "reward": 9e9, "propensity": 1e-9}  # fmt: skip
-    quiet = [record(name, form) for name in "abcd"]
-    one = read(quiet, form)
+def test_one_record_moves_its_own_row_and_no_further_than_its_bound():
+    quiet = [record(name) for name in "abcd"]
+    one = read(quiet)
     for place in range(4):
         rows = [*quiet]
-        rows[place] = record("abcd"[place], form) | {"context": [5.0, 5.0], **loud}
-        other = read(rows, form)
+        rows[place] = record("abcd"[place], context=[5.0, 5.0], rewards=[9e9, -9e9, 0.0])
+        other = read(rows)
         alike = [row for row in range(4) if row != place]
         for name in ("features", "rewards"):
             assert np.array_equal(getattr(one, name)[alike], getattr(other, name)[alike])
@@ -96,25 +76,20 @@ def test_what_is_wrong_with_a_record_is_not_said(spoiled):
 
 
 UNUSABLE = {
-    "no person": ({"context": [1.0], "rewards": [1, 2]}, {}, "two slots"),
-    "no features": ({"person": 1, "rewards": [1, 2]}, {}, "either 'candidates'"),
-    "both": ({"person": 1, "context": [1], "candidates": [[1]], "rewards": [1]}, {}, "either"),
-    "no propensity": ({"person": 1, "context": [1], "action": 0, "reward": 1}, {}, "unbiased"),
-    "no bound": (record(1, "one action"), {"actions": 3}, "least_propensity is needed"),
-    "no number": (record(1, "one action"), {"least_propensity": 0.2}, "actions is needed"),
-    "a bound of nothing": (record(1), {"least_propensity": 0.2}, "is for shown actions"),
-    "a needless number": (record(1), {"actions": 3}, "these records tell it"),
-    "a bound of 0": (
-        record(1, "one action"), {"least_propensity": 0.0, "actions": 3}, "must be in"),
+    "no person": ({"context": [1.0], "rewards": [1, 2]}, "two slots"),
+    "no features": ({"person": 1, "rewards": [1, 2]}, "either 'candidates'"),
+    "both": ({"person": 1, "context": [1], "candidates": [[1]], "rewards": [1]}, "either"),
+    "one action": (
+        {"person": 1, "context": [1], "action": 0, "reward": 1, "propensity": 1}, "unbiased"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("row", "more", "words"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_the_mathematics_does_not_allow_is_refused(row, more, words, tmp_path):
+@pytest.mark.parametrize(("row", "words"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_the_mathematics_does_not_allow_is_refused(row, words, tmp_path):
     path = tmp_path / "users.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    with pytest.raises((DataError, UsageError), match=words):
-        read_users(path, reward_range=RANGE, **more)
+    with pytest.raises(DataError, match=words):
+        read_users(path, reward_range=RANGE)
 
 
 def test_nobody_has_two_slots():

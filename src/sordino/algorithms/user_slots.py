@@ -178,7 +178,7 @@ def _known(person: str | int) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RecordedUsers:
-    """Users of a file, each with a slot, of whom the reward of every action is known or made.
+    """Users of a file, each with a slot, of whom the reward of every action is known.
 
     An environment for :func:`optimize`, made by :func:`read_users`; confidential.
     """
@@ -222,15 +222,10 @@ class RecordedUsers:
         return _UserBatch(features=self.features[rows], feature_bound=bound, feel=reward)
 
 
-_FULL, _LOGGED = ("rewards",), ("action", "reward", "propensity")
-
-
 def read_users(
     source: str | Path | Iterable[Mapping[str, Any]],
     *,
     reward_range: tuple[float, float],
-    actions: int | None = None,
-    least_propensity: float | None = None,
     feature_bound: float = 1.0,
     person_field: str = PERSON,
     progress: Progress | None = None,
@@ -238,31 +233,28 @@ def read_users(
     """Return the users of a file (no table), in order of arrival; only the first record counts.
 
     A record holds a person id, ``candidates`` (the features of every action), or ``context`` (then
-    every action has weights of its own), and one of two: ``rewards``, of every action; or
-    ``action``, ``reward`` and ``propensity``, the probability with which it was shown.
+    every action has weights of its own), and ``rewards``, of every action.
 
     Args:
         source: As :func:`sordino.read_pairs` takes it.
         reward_range: Lowest and highest reward; public. Others are set to the nearer end.
-        actions: How many there are, where a record holds a context and one action.
-        least_propensity: P, public: smaller propensities count as P, which is biased then.
         feature_bound: Norm to which features are shortened.
         person_field: Name of the public person id.
         progress: Called with (bytes read, size of the file).
 
     Raises:
         DataError: A field is missing, or a record cannot be used: which one is not said.
-        UsageError: A setting is missing or out of range.
+        UsageError: A setting is out of range.
 
     Guarantee:
         None: everything here but the ids is confidential. What one user adds to a run is a function
         of that user's record. Shown by tests/soundness/test_recorded_users.py.
 
     Source:
-        docs/policy_optimization.md, "Recorded users": 1{a = shown}·(r − c)/p has the mean r(a) − c.
+        docs/policy_optimization.md, "Recorded users".
     """
     low, high = usable_reward_range(reward_range)
-    middle, reach = (low + high) / 2, (high - low) / 2
+    middle = (low + high) / 2
     rows = read_rows(source, unnamed=True, person_field=person_field, progress=progress)
     names: Collection[str] = ()
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -270,16 +262,8 @@ def read_users(
     def parsed(row: Mapping[str, Any], where: str) -> tuple[np.ndarray, np.ndarray]:
         own = "context" if "context" in names else "candidates"
         vectors = _validate.finite_array(where, row[own], ndim=1 if own == "context" else 2)
-        if least_propensity is None:
-            felt = _validate.finite_array(where, row["rewards"], ndim=1)
-            felt = np.clip(felt, low, high) - middle
-        else:
-            shown, reward, chance = (_validate.number(where, row[name]) for name in _LOGGED)
-            felt = np.zeros(len(vectors) if actions is None else actions)
-            if not (0 < chance <= 1 and 0 <= shown < len(felt) and shown == int(shown)):
-                raise DataError(where)
-            centered = min(max(reward, low), high) - middle
-            felt[int(shown)] = centered / max(chance, least_propensity)
+        felt = _validate.finite_array(where, row["rewards"], ndim=1)
+        felt = np.clip(felt, low, high) - middle
         if own == "context":  # each action has its own block
             vectors = np.kron(np.eye(len(felt)), vectors)
         shape = next(iter(found.values()))[0].shape if found else vectors.shape
@@ -290,7 +274,7 @@ def read_users(
     for where, row in rows:
         if not names:  # what the first record holds is what the columns of a table would be
             names = row.keys() if isinstance(row, Mapping) else ("nothing",)
-            _refuse_unusable_columns(names, person_field, actions, least_propensity)
+            _refuse_unusable_columns(names, person_field)
         with untold(hides_records=True):
             try:
                 name = _validate.person_id(where, row[person_field])
@@ -303,16 +287,12 @@ def read_users(
         features=np.stack([features for features, _ in found.values()]),
         rewards=np.stack([felt for _, felt in found.values()]),
         feature_bound=_validate.positive("feature_bound", feature_bound),
-        reward_bound=reach / (least_propensity or 1.0),
+        reward_bound=(high - low) / 2,
     )
 
 
-def _refuse_unusable_columns(
-    names: Collection[str], person_field: str, actions: int | None, least_propensity: float | None
-) -> None:
+def _refuse_unusable_columns(names: Collection[str], person_field: str) -> None:
     """Refuse records of which nothing honest can be learned."""
-    full, logged = (all(name in names for name in form) for form in (_FULL, _LOGGED))
-    needs_number = logged and "context" in names
     lacking = {
         f"Records have no {person_field!r}, the public id of the person: whoever came twice would "
         "have two slots. Name the field (--person-field), or give each record an id.": (
@@ -322,30 +302,12 @@ def _refuse_unusable_columns(
         "'context', a list of numbers. Lists are read from JSON Lines or Parquet.": (
             ("candidates" in names) is ("context" in names)
         ),
-        "A record needs either 'rewards', one of every action, or 'action', 'reward' and "
-        "'propensity', the probability with which that action was shown. From shown actions "
-        "without it nothing unbiased can be learned; `sordino bandit` needs none.": full is logged,
+        "A record needs 'rewards', one of every action. From shown actions alone nothing unbiased "
+        "can be learned here; `sordino bandit` reads a log of them.": "rewards" not in names,
     }
-    settings = {
-        "least_propensity is needed: a public bound, above 0, below which no action was shown. "
-        "Read from the records it would tell of them.": logged and least_propensity is None,
-        "least_propensity is for shown actions, and these records hold all rewards.": (
-            full and least_propensity is not None
-        ),
-        "actions is needed: how many there are, where a record holds a context.": (
-            needs_number and actions is None
-        ),
-        "actions is for a context and one shown action; these records tell it.": (
-            actions is not None and not needs_number
-        ),
-        f"least_propensity must be in (0, 1], got {least_propensity!r}.": (
-            least_propensity is not None and not 0 < least_propensity <= 1
-        ),
-    }
-    for kind, problems in ((DataError, lacking), (UsageError, settings)):
-        for problem, holds in problems.items():
-            if holds:
-                raise kind(f"{problem} Nothing was spent.")
+    for problem, holds in lacking.items():
+        if holds:
+            raise DataError(f"{problem} Nothing was spent.")
 
 
 _LARGEST_RATIO: Final = 1e12  # beyond it every part is clipped anyway; it keeps them finite

@@ -73,7 +73,7 @@ class Optimize(IntoFolder):
 
     users_file: Path | None = Argument(
         "Users in their order of arrival (.jsonl, .parquet): person, candidates or context, and "
-        "the rewards of all actions, or one action with reward and propensity. Or --world.",
+        "the rewards of all actions. Or --world.",
         required=False,
         metavar="[USERS]",
     )
@@ -85,13 +85,6 @@ class Optimize(IntoFolder):
     reward_range: RewardRange = None
     feature_bound: float = DataOption(
         "Of a file: norm to which features of an action are shortened.", 1.0
-    )
-    actions: int | None = DataOption(
-        "Of a file with a context and one action: how many actions there are.", min=1
-    )
-    least_propensity: float | None = DataOption(
-        "Of a file with one action: a public bound below which no propensity is; smaller ones "
-        "count as it."
     )
     person_field: PersonField = "person"
     epsilon: float = PrivacyOption("Privacy loss allowed, for one person.", required=True)
@@ -147,7 +140,7 @@ class Optimize(IntoFolder):
             refuse_options(self, "it is for --update pg", "gradient_bound")
         if self.world is not None:
             why = "it says how a file is read; a world states its own bounds"
-            refuse_options(self, why, "reward_range", "actions", "least_propensity")
+            refuse_options(self, why, "reward_range")
         elif self.reward_range is None:
             raise UsageError(
                 "--reward-range LOW HIGH is needed: the least and the largest reward that there "
@@ -246,7 +239,7 @@ class _OptimizeRun(FolderRun):
         """Return what share of the gain such a run leaves in a made-up world of these sizes."""
         # Public numbers alone enter, and nobody's record: coins are those of a seed.
         users = self.users
-        if not isinstance(users, RecordedUsers) or self.settings.least_propensity is not None:
+        if not isinstance(users, RecordedUsers):
             return None
         _, k, d = users.features.shape
         world = Sphere(dimension=d, actions=k)
