@@ -220,7 +220,7 @@ FROM_SEEDS = {  # the only places that make a stream of something else, and of w
 MAKERS = {"entropy", "entropy_of_part", "SimulatedEntropy"}
 GIVEN = {
     "None", "simulate_seed", "settings.simulate_seed", "self.settings.simulate_seed",
-    "self.simulate_seed", "self.seed", "self.coin_seed", "run.coin_seed",
+    "self.simulate_seed", "self.seed", "run.simulate_seed",
 }  # fmt: skip
 
 

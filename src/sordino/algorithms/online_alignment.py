@@ -252,35 +252,78 @@ class LinearLearner:
 _Learner: TypeAlias = LinearLearner | _FiniteLearner
 
 
-@dataclass(kw_only=True)
 class Play:
     """One run: rounds between two refits are drawn and asked together."""
 
     # Policies change at refits only, so that this is the same as asking one by one.
 
-    contexts: ContextStream  # where contexts come from
-    learner: _Learner  # what learns
-    coin: Coin  # randomizes a label, or says that nothing is hidden
-    world_seed: int | None  # of simulated people; contexts are drawn from a stream of their own
-    coin_seed: int | None  # of actions and coins, for study
-    exploration: Exploration  # which policies the two actions are drawn from
-    temperature: float  # KL strength in units of reward
-    scale: float  # what the bonus is multiplied by
-    bonus_bound: float  # where the bonus is cut
-    # Returns what is drawn between two refits, by its number: a run that was interrupted finds it.
-    once: Callable[[int, Callable[[], np.ndarray]], np.ndarray] = lambda _, draw: draw()
-    # What happened so far, one array for all rounds between two refits.
-
-    # The two actions of every round.
-    actions: list[Integer[np.ndarray, "n 2"]] = field(default_factory=list)
-    # How the two differ, as the learner encodes them.
-    questions: list[Float[np.ndarray, "n m"]] = field(default_factory=list)
-    # Randomized answers, −1 where both actions were the same and nobody was asked.
-    answers: list[Integers] = field(default_factory=list)
-    # How far two rewards that were still possible disagreed on the question.
-    widths: list[Numbers] = field(default_factory=list)
-    # What the second policy gave away in the round's context, where that is known.
-    regrets: list[Numbers] = field(default_factory=list)
+    def __init__(  # noqa: PLR0913 (the settings of `align_online`)
+        self,
+        world: OnlineWorld,
+        *,
+        epsilon: float,
+        temperature: float,
+        exploration: Exploration = "optimistic",
+        candidates: Mapping[str, _FeatureReward] | None = None,
+        ball: float = 1.0,
+        ridge: float = 1.0,
+        scale: float = 1.0,
+        bonus_bound: float | None = None,
+        confidence: float = 0.95,
+        world_seed: int | None = None,
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Check all settings; nobody is asked yet."""
+        self.exploration = _validate.one_of("exploration", exploration, EXPLORATIONS)
+        self.temperature = _validate.positive("temperature", temperature)
+        self.scale = _validate.non_negative("scale", scale)
+        level = _validate.failure_probability("confidence", confidence, zero=False)
+        most = None if bonus_bound is None else _validate.positive("bonus_bound", bonus_bound)
+        _random.entropy(simulate_seed)
+        # of simulated people, whose contexts are drawn from a stream of their own; and of coins
+        self.world_seed, self.simulate_seed = world_seed, simulate_seed
+        self.coin: Coin = NonPrivate()  # randomizes a label, or says that nothing is hidden
+        if _validate.non_negative("epsilon", epsilon) < math.inf:
+            self.coin = RandomizedResponse(epsilon)
+        flip = self.coin.flip_probability if isinstance(self.coin, RandomizedResponse) else 0.0
+        if isinstance(world, DeviceWorld) and isinstance(self.coin, NonPrivate):
+            raise UsageError(
+                "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
+                "world with prefer, which shows judgments as they are."
+            )
+        if not isinstance(world, DeviceWorld | PreferenceWorld | RecordedWorld):
+            raise UsageError(
+                "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
+                f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
+                "Nothing was spent."
+            )
+        self.contexts = ContextStream(world, generator(world_seed))
+        self.learner: _Learner
+        if candidates is None:
+            self.learner = LinearLearner(
+                self.contexts.shape[1],
+                feature_bound=world.feature_bound,
+                ball=_validate.positive("ball", ball),
+                ridge=_validate.positive("ridge", ridge),
+                flip_probability=flip,
+                confidence=level,
+            )
+        else:
+            self.learner = _FiniteLearner(candidates, flip_probability=flip, confidence=level)
+            # what cannot be scored is refused before anything is spent
+            self.learner.encode(self.contexts.peek(1))
+        self.bonus_bound = self.learner.largest_error if most is None else most
+        # What is drawn between two refits, by its number: an interrupted run finds it again.
+        self.once: Callable[[int, Callable[[], np.ndarray]], np.ndarray] = lambda _, draw: draw()
+        # What happened so far, one array for all rounds between two refits.
+        self.actions: list[Integer[np.ndarray, "n 2"]] = []  # of every round
+        self.questions: list[Float[np.ndarray, "n m"]] = []  # how the two differ, as encoded
+        # Randomized, −1 where both actions were the same and nobody was asked.
+        self.answers: list[Integers] = []
+        # How far two rewards that were still possible disagreed on the question.
+        self.widths: list[Numbers] = []
+        # What the second policy gave away in the round's context, where that is known.
+        self.regrets: list[Numbers] = []
 
     def play(self, rounds: int) -> None:
         """Play so many rounds."""
@@ -303,7 +346,7 @@ class Play:
             )
 
             def drawn(done: int = done, contexts: Any = contexts, encoded: Any = encoded) -> Any:
-                entropy = _random.entropy_of_part(self.coin_seed, f"rounds from {done}")
+                entropy = _random.entropy_of_part(self.simulate_seed, f"rounds from {done}")
                 pairs = [_drawn(policies[name], entropy) for name in which]  # noqa: B023 - at once
                 actions, rows = np.stack(pairs, axis=1), np.arange(len(contexts))
                 size = self.learner.take(
@@ -518,7 +561,7 @@ def promise_of_rounds(run: Play, ledger: Ledger) -> Guarantee:
     )
     caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
     named = promise.with_caveats(*caveats, *(ledger.accepted or ()))
-    return named.drawn(_random.entropy(run.coin_seed).randomness)
+    return named.drawn(_random.entropy(run.simulate_seed).randomness)
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
@@ -600,7 +643,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         PPKL, online algorithm, made tractable; docs/policy_optimization.md, "Online alignment".
     """
     _validate.integer("rounds", rounds, at_least=1)
-    run = prepare_rounds(
+    run = Play(
         world,
         epsilon=epsilon,
         temperature=temperature,
@@ -621,70 +664,6 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     artifact = _digest(run)
     reservation.commit(artifact)
     return learned_in(run, Charged(run.answers, promise, (reservation.release_id,), artifact))
-
-
-def prepare_rounds(  # noqa: PLR0913 (each is one choice of the user)
-    world: OnlineWorld,
-    *,
-    epsilon: float,
-    temperature: float,
-    exploration: Exploration = "optimistic",
-    candidates: Mapping[str, _FeatureReward] | None = None,
-    ball: float = 1.0,
-    ridge: float = 1.0,
-    scale: float = 1.0,
-    bonus_bound: float | None = None,
-    confidence: float = 0.95,
-    world_seed: int | None = None,
-    simulate_seed: int | None = None,
-) -> Play:
-    """Return rounds that are ready to be played, with all settings of :func:`align_online`."""
-    _validate.one_of("exploration", exploration, EXPLORATIONS)
-    heat = _validate.positive("temperature", temperature)
-    factor = _validate.non_negative("scale", scale)
-    level = _validate.failure_probability("confidence", confidence, zero=False)
-    most = None if bonus_bound is None else _validate.positive("bonus_bound", bonus_bound)
-    _random.entropy(simulate_seed)
-    coin: Coin = NonPrivate()
-    if _validate.non_negative("epsilon", epsilon) < math.inf:
-        coin = RandomizedResponse(epsilon)
-    flip = coin.flip_probability if isinstance(coin, RandomizedResponse) else 0.0
-    if isinstance(world, DeviceWorld) and isinstance(coin, NonPrivate):
-        raise UsageError(
-            "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
-            "world with prefer, which shows judgments as they are."
-        )
-    if not isinstance(world, DeviceWorld | PreferenceWorld | RecordedWorld):
-        raise UsageError(
-            "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
-            f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
-            "Nothing was spent."
-        )
-    stream = ContextStream(world, generator(world_seed))
-    learner: _Learner
-    if candidates is None:
-        learner = LinearLearner(
-            stream.shape[1],
-            feature_bound=stream.world.feature_bound,
-            ball=_validate.positive("ball", ball),
-            ridge=_validate.positive("ridge", ridge),
-            flip_probability=flip,
-            confidence=level,
-        )
-    else:
-        learner = _FiniteLearner(candidates, flip_probability=flip, confidence=level)
-        learner.encode(stream.peek(1))  # what cannot be scored is refused before anything is spent
-    return Play(
-        contexts=stream,
-        learner=learner,
-        coin=coin,
-        world_seed=world_seed,
-        coin_seed=simulate_seed,
-        exploration=exploration,
-        temperature=heat,
-        scale=factor,
-        bonus_bound=learner.largest_error if most is None else most,
-    )
 
 
 def learned_in(run: Play, answers: Paid) -> _OnlineRun:

@@ -24,7 +24,6 @@ from sordino.algorithms.online_alignment import (
     Play,
     align_online,
     learned_in,
-    prepare_rounds,
     promise_of_rounds,
 )
 from sordino.auditing.runs.replay import REWARD
@@ -280,7 +279,7 @@ class _OnlineRun(FolderRun):
                 feature_bound=features.feature_bound,
             )
         terms: dict[str, Any] = {"candidates": self.candidates, "epsilon": loss}
-        return terms_of(settings, prepare_rounds, world=world, **terms)
+        return terms_of(settings, Play, world=world, **terms)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         run = self.play(self.pairs)
