@@ -57,14 +57,6 @@ def checked_actions(actions: object, n: int, k: int) -> Int[np.ndarray, " n"]:
     return found.astype(np.int64, copy=False)
 
 
-def _logarithms(policy: ActionPolicy, contexts: np.ndarray) -> Float[np.ndarray, "n k"]:
-    """Return log probabilities, −inf where an action is never taken."""
-    if isinstance(policy, LogLinearPolicy):
-        return policy.log_probabilities(contexts)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(policy.probabilities(contexts)))
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class LogLinearPolicy:
     """Actions with probability ∝ exp(weightsᵀφ)."""
@@ -120,7 +112,12 @@ class LogLinearPolicy:
         # Small divergences keep their digits: as probabilities sum to 1, each action may add the
         # excess of exp over its tangent, which is never negative.
         # Source: docs/policy_optimization.md, "Output and coverage".
-        own, its = self.log_probabilities(contexts), _logarithms(other, contexts)
+        own = self.log_probabilities(contexts)
+        if isinstance(other, LogLinearPolicy):
+            its = other.log_probabilities(contexts)
+        else:
+            with np.errstate(divide="ignore"):  # −inf where an action is never taken
+                its = np.log(other.probabilities(contexts))
         here, ratio = np.exp(own), own - its
         near = abs(ratio) <= _SMALL
         little = np.where(near, ratio, 0.0)

@@ -22,7 +22,6 @@ from sordino.algorithms.planning import (
     PLAN,
     PLAN_FORMAT,
     PLAN_VERSION,
-    Plan,
     TabularWorld,
     plan,
     read_world,
@@ -142,10 +141,12 @@ class _PlanRun(FolderRun):
         given = {name: self.tables[name] for name in ("horizon", "features", "initial")}
         return tabular_world(self.tables["transitions"], d=d, **given)
 
-    def planned_with(self, reward: RewardModel) -> Plan:
-        """Return the plan by a released reward."""
+    def publish(
+        self, reward: RewardModel, ledger: Ledger, released: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the result of planning with a released reward, and all files; it is free."""
         names = ("horizon", "features", "initial", "reference")
-        return terms_of(
+        found = terms_of(
             self.settings,
             plan,
             reward=reward,
@@ -153,13 +154,7 @@ class _PlanRun(FolderRun):
             radius_scale=self.settings.scale,
             **{name: self.tables.get(name) for name in names},
         )
-
-    def publish(
-        self, reward: RewardModel, ledger: Ledger, released: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the result of planning with a released reward, and all files; it is free."""
-        found, d = self.planned_with(reward), len(reward.weights)
-        world = self.tabular(d)
+        world = self.tabular(len(reward.weights))
         told = {
             "value": found.value,
             "upper": found.upper,
