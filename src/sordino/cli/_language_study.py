@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,6 +83,7 @@ _FORMATS = {
     kind: {"format": f"sordino.{kind}", "version": 1}
     for kind in ("answers", "language-run", "language-study", "language-table")
 }
+_KEPT = {"label": "answers/", "record": "runs/dpo-central-"}  # what is paid for once
 _WORK = ".run-"  # folders of policies whose runs are not kept yet
 _PROBLEM = "This study cannot be gone on with"
 _JUDGES = spending_limit(math.inf, Budget(), unit="label")
@@ -195,16 +197,6 @@ class Comparison(Paying, Reading):
         self.accepted((*self.losses["label"], *central))  # refuses
 
 
-class _Release(NamedTuple):
-    """What is paid for at once: coins on all labels, or one run on raw judgments."""
-
-    epsilon: float
-    seed: int
-    path: Path  # what is kept of it: a study that goes on pays for it once
-    event: Event
-    promise: Guarantee
-
-
 def _labels_name(epsilon: float, unit: Unit = "label") -> str:
     """Return what a row of this epsilon is called: different epsilons differ in their names."""
     if math.isinf(epsilon):
@@ -316,45 +308,37 @@ class Study:
         )
         return privacy
 
-    @cached_property
-    def releases(self) -> dict[Unit, list[_Release]]:
-        """Return everything that is paid for, by what it hides; what protects nobody once."""
+    def release(self, unit: Unit, epsilon: float) -> tuple[Event, Guarantee]:
+        """Return what is paid for at once: coins on all labels, or one run on raw judgments."""
         drawn = self.settings.simulate_seed
-        found: dict[Unit, list[_Release]] = {"label": [], "record": []}
-        for unit, epsilons in self.settings.losses.items():
-            for epsilon in epsilons:
-                what: tuple[Event, Guarantee]
-                if unit == "record":
-                    privacy, place = self.privacy(epsilon), "runs/dpo-central-"
-                    what = privacy.event(privacy.steps), privacy.promise(drawn)
-                else:
-                    once, place = math.isinf(epsilon), "answers/"
-                    coin = NonPrivate() if once else RandomizedResponse(epsilon)
-                    promise = coin.guarantee(unit=unit, neighbors=REPLACE_ONE, trust="central")
-                    entropy = promise.randomness if once else _random.entropy(drawn).randomness
-                    what = coin.event, replace(promise, randomness=entropy)
-                kept = self.settings.out / f"{place}{_labels_name(epsilon)}"
-                for seed in range(1 if math.isinf(epsilon) else self.seeds):
-                    path = kept.with_name(f"{kept.name}-{seed}.json")
-                    found[unit].append(_Release(epsilon, seed, path, *what))
-        return found
+        if unit == "record":
+            privacy = self.privacy(epsilon)
+            return privacy.event(privacy.steps), privacy.promise(drawn)
+        once = math.isinf(epsilon)
+        coin = NonPrivate() if once else RandomizedResponse(epsilon)
+        promise = coin.guarantee(unit=unit, neighbors=REPLACE_ONE, trust="central")
+        entropy = promise.randomness if once else _random.entropy(drawn).randomness
+        return coin.event, replace(promise, randomness=entropy)
+
+    def times(self, epsilon: float) -> int:
+        """Return how often that is paid for; what protects nobody once."""
+        return 1 if math.isinf(epsilon) else self.seeds
 
     def events(self, unit: Unit) -> Counter[Event]:
         """Return what releases do, and how many of them there are."""
-        return Counter(one.event for one in self.releases[unit])
+        losses = self.settings.losses[unit]
+        return Counter({self.release(unit, each)[0]: self.times(each) for each in losses})
 
     @property
     def of_labels(self) -> dict[str, list[float]]:
         """Return the epsilon of every release behind each kind of labels."""
-        found: dict[str, list[float]] = {}
-        for one in self.releases["label"]:
-            found.setdefault(_labels_name(one.epsilon), []).append(one.epsilon)
-        return found
+        losses = self.settings.losses["label"]
+        return {_labels_name(each): [each] * self.times(each) for each in losses}
 
     @property
     def spend(self) -> float:
         """Return what all releases of labels cost one label together."""
-        return float(never_less(math.fsum(one.epsilon for one in self.releases["label"]), 12))
+        return float(never_less(math.fsum(chain(*self.of_labels.values())), 12))
 
     def record_epsilon(self, events: Mapping[Event, int]) -> float:
         """Return what some runs on raw judgments cost one record together."""
@@ -408,12 +392,14 @@ class Study:
             if unit == "record":
                 ledger = ledger.with_rows(ledger.rows, self.data() or EVERY, unit)
             ledger.accepted = settings.accepted(settings.losses[unit])
-            for one in self.releases[unit]:
-                if anew or not one.path.exists():
-                    part = self.part(_labels_name(one.epsilon, unit), one.seed)
-                    asked = self.training.questions if unit == "label" else None
-                    ledger = ledger.continuing(part)
-                    ledger = with_spend(ledger, one.event, one.promise, questions=asked)
+            for epsilon in settings.losses[unit]:
+                what, place = self.release(unit, epsilon), _KEPT[unit]
+                asked = self.training.questions if unit == "label" else None
+                kept = settings.out / f"{place}{_labels_name(epsilon)}"
+                for seed in range(self.times(epsilon)):
+                    if anew or not kept.with_name(f"{kept.name}-{seed}.json").exists():
+                        part = self.part(_labels_name(epsilon, unit), seed)
+                        ledger = with_spend(ledger.continuing(part), *what, questions=asked)
         done = (settings.out / "judge" / "training_log.json").exists() and not anew
         if self.judged is not None and not done:
             ledger = future_ledger(settings.ledger_path, self.data("judge"), _JUDGES)
@@ -460,16 +446,17 @@ class Study:
 
     def planned(self) -> dict[str, Any]:
         """Return what the study would spend."""
-        settings, records, central = self.settings, self.releases["record"], None
+        settings, central = self.settings, None
+        records = self.events("record")
         noise = {_labels_name(each): self.privacy(each) for each in settings.losses["record"]}
         if noise:
             central = {
-                "spend": self.record_epsilon(self.events("record")),
+                "spend": self.record_epsilon(records),
                 "delta": self.delta,
                 "unit": "record",
                 "neighbors": REPLACE_SPECIAL.name,
                 "units": self.units,
-                "runs": len(records),
+                "runs": records.total(),
                 "noise_multipliers": {n: one.noise_multiplier for n, one in noise.items()},
             }
         policies = len(settings.methods) * len(settings.losses["label"]) * self.seeds
@@ -478,7 +465,7 @@ class Study:
             "pairs": len(self.training),
             "judge_spend": 0.0 if self.judged is None else math.inf,
             "judge_pairs": 0 if self.judged is None else len(self.judged),
-            "runs": policies + len(records),
+            "runs": policies + records.total(),
             "spend_by_labels": {name: math.fsum(each) for name, each in self.of_labels.items()},
             "central": central,
             "simulated": self.simulated,
@@ -613,15 +600,16 @@ class Study:
 
     def _costs(self, labels: str) -> dict[str, Any]:
         """Return what a row on raw judgments cost by the ledger, interrupted runs among it."""
-        for one in self.releases["record"]:
-            if _labels_name(one.epsilon, "record") == labels:
-                paid = sum(event_of(row) == one.event for row in self.ledger("record").spends)
+        for epsilon in self.settings.losses["record"]:
+            if _labels_name(epsilon, "record") == labels:
+                event, _ = self.release("record", epsilon)
+                paid = sum(event_of(row) == event for row in self.ledger("record").spends)
                 return {
                     "unit": "record",
                     "delta": self.delta,
                     "releases": paid,
-                    "epsilon_of_one_release": one.epsilon,
-                    "epsilon_of_all_releases": self.record_epsilon({one.event: paid}),
+                    "epsilon_of_one_release": epsilon,
+                    "epsilon_of_all_releases": self.record_epsilon({event: paid}),
                 }
         return {}
 
