@@ -308,7 +308,7 @@ class Study:
         )
         return privacy
 
-    def release(self, unit: Unit, epsilon: float) -> tuple[Event, Guarantee]:
+    def payment(self, unit: Unit, epsilon: float) -> tuple[Event, Guarantee]:
         """Return what is paid for at once: coins on all labels, or one run on raw judgments."""
         drawn = self.settings.simulate_seed
         if unit == "record":
@@ -327,7 +327,7 @@ class Study:
     def events(self, unit: Unit) -> Counter[Event]:
         """Return what releases do, and how many of them there are."""
         losses = self.settings.losses[unit]
-        return Counter({self.release(unit, each)[0]: self.times(each) for each in losses})
+        return Counter({self.payment(unit, each)[0]: self.times(each) for each in losses})
 
     @property
     def of_labels(self) -> dict[str, list[float]]:
@@ -393,7 +393,7 @@ class Study:
                 ledger = ledger.with_rows(ledger.rows, self.data() or EVERY, unit)
             ledger.accepted = settings.accepted(settings.losses[unit])
             for epsilon in settings.losses[unit]:
-                what, place = self.release(unit, epsilon), _KEPT[unit]
+                what, place = self.payment(unit, epsilon), _KEPT[unit]
                 asked = self.training.questions if unit == "label" else None
                 kept = settings.out / f"{place}{_labels_name(epsilon)}"
                 for seed in range(self.times(epsilon)):
@@ -602,7 +602,7 @@ class Study:
         """Return what a row on raw judgments cost by the ledger, interrupted runs among it."""
         for epsilon in self.settings.losses["record"]:
             if _labels_name(epsilon, "record") == labels:
-                event, _ = self.release("record", epsilon)
+                event, _ = self.payment("record", epsilon)
                 paid = sum(event_of(row) == event for row in self.ledger("record").spends)
                 return {
                     "unit": "record",
