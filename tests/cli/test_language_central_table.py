@@ -162,7 +162,7 @@ def test_a_row_says_whose_cost_it_states():
     )
 
 
-def study(tmp_path, *, units=30.0, **changed):
+def study(tmp_path, *, n=25, **changed):
     """Return a study with rows on raw judgments."""
     import sordino
     from sordino.language.studies.pipeline import QUICK
@@ -173,15 +173,13 @@ def study(tmp_path, *, units=30.0, **changed):
         central_epsilon=[2.0], ledger=tmp_path / "spend.db", data="d", **changed,
     )  # fmt: skip
     sizes = replace(QUICK, central=replace(QUICK.central, steps=2, expected_batch=8))
-    parts = PreferenceSplit([*range(25)], [*range(25, 30)], [])
-    return Study(
-        settings=settings, pairs=pairs, parts=parts, sizes=sizes, records=pairs, units=units
-    )
+    parts = PreferenceSplit(range(n), [*range(25, 30)], [])
+    return Study(settings=settings, pairs=pairs, parts=parts, sizes=sizes, records=pairs)
 
 
 def test_the_delta_is_below_one_over_the_records(tmp_path):
     assert study(tmp_path).delta == 1e-6
-    assert study(tmp_path, units=1e7).delta == pytest.approx(1e-8)
+    assert study(tmp_path, n=10**7).delta == pytest.approx(1e-8)
 
 
 @pytest.mark.deep
@@ -212,6 +210,6 @@ def test_a_plan_counts_every_run_that_is_not_kept(tmp_path, monkeypatch):
         study(tmp_path, force=True).check()
 
 
-def test_a_batch_is_no_larger_than_the_guess(tmp_path):
-    terms = study(tmp_path, units=5.0).privacy(2.0)
+def test_a_batch_is_no_larger_than_all_records(tmp_path):
+    terms = study(tmp_path, n=5).privacy(2.0)
     assert (terms.sampling_probability, terms.expected_batch) == (1.0, 5.0)
