@@ -473,24 +473,6 @@ def suboptimality_bound(
     return float(2 / temperature * radius**2 * np.sum(probabilities * widths**2))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """How well the comparisons cover what a policy does, prompt by prompt."""
-
-    # E_π width² · pairs. About the number of directions that matter where the comparisons cover the
-    # policy; much larger where it acts on what nobody compared.
-    uncertainty: Float[np.ndarray, " n"]
-    # The largest π / reference among the prompt's candidates.
-    density_ratio: Float[np.ndarray, " n"]
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the mean uncertainty and the largest density ratio over the prompts."""
-        return {
-            "mean_uncertainty": float(self.uncertainty.mean()),
-            "max_density_ratio": float(self.density_ratio.max()),
-        }
-
-
 @dataclass(frozen=True, repr=False)
 class ConfidencePolicy(CandidatePolicy):
     """Choose with probability ∝ reference · exp((reward ∓ bonus) / temperature)."""
@@ -591,8 +573,11 @@ class ConfidencePolicy(CandidatePolicy):
 
     def coverage(
         self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
-    ) -> Coverage:
-        """Return how well the comparisons cover what this policy does, prompt by prompt."""
+    ) -> dict[str, float]:
+        """Return how well the comparisons cover what this policy does on these prompts."""
+        # E_π width² · pairs, the mean over prompts, is about the number of directions that matter
+        # where the comparisons cover the policy; much larger where it acts on what nobody compared.
+        # The other number is the largest π / reference of all candidates.
         # Source: docs/local.md, confidence and pessimism: E_π‖φ − E_reference φ‖²_{M⁻¹} · n.
         if self.reward.pairs is None:
             raise UsageError(
@@ -601,10 +586,11 @@ class ConfidencePolicy(CandidatePolicy):
             )
         options = self._options(prompts, candidates, reference)
         chances, widths = self._tilted(options)[0], self._reach(options)[1]
-        return Coverage(
-            uncertainty=options.means(widths**2, chances) * self.reward.pairs,
-            density_ratio=np.maximum.reduceat(chances / options.reference, options.starts),
-        )
+        uncertainty = options.means(widths**2, chances) * self.reward.pairs
+        return {
+            "mean_uncertainty": float(uncertainty.mean()),
+            "max_density_ratio": float((chances / options.reference).max()),
+        }
 
     def _scores(self, options: Candidates) -> _Scored:
         estimates, widths = self._reach(options)

@@ -539,7 +539,7 @@ def measure_confidence(policy: CandidatePolicy, pairs: Comparisons) -> dict[str,
         **(
             {}
             if not candidates
-            else policy.coverage(pairs.prompts, candidates).to_dict()
+            else policy.coverage(pairs.prompts, candidates)
             | {"effect": policy.effect(pairs.prompts[some], candidates[some]).to_dict()}
         ),
     }
