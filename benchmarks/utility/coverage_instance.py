@@ -127,7 +127,7 @@ def values(setting: Instance, *, n: int, seed: int, scales: tuple[float, ...]) -
     ]
     for scale in scales:
         policy = robust_policy(ellipsoid, None, known.features, radius_scale=scale)
-        found.append((np.array(policy.chances) * rewards).sum(axis=1).mean())
+        found.append((np.array(policy.probabilities) * rewards).sum(axis=1).mean())
     return [float(value) for value in found]
 
 

@@ -230,7 +230,7 @@ class _StochasticPolicy(WorstCaseResult):
     # Made by `robust_policy`, from what was released: using it is free.
 
     # For every context the probabilities of its candidates.
-    chances: tuple[Float[np.ndarray, " _"], ...]
+    probabilities: tuple[Float[np.ndarray, " _"], ...]
     # What the best policy gains over this one at most if the true reward is in the confidence set.
     certificate: float
     temperature: float | None = None  # KL strength, or None
@@ -238,29 +238,16 @@ class _StochasticPolicy(WorstCaseResult):
     def __repr__(self) -> str:
         soft = "" if self.temperature is None else f", temperature={self.temperature:g}"
         return (
-            f"StochasticPolicy({len(self.chances)} contexts, value={self.value:.6g}, "
+            f"StochasticPolicy({len(self.probabilities)} contexts, value={self.value:.6g}, "
             f"gap={self.gap:.2g}, certificate={self.certificate:.6g}, "
             f"confidence={self.confidence:g}{soft}, {self.label}{self.warning})"
         )
-
-    @property
-    def probabilities(self) -> list[Float[np.ndarray, " _"]]:
-        """The probability of each candidate, one array for each context."""
-        return list(self.chances)
 
     def draw(self, *, simulate_seed: int | None = None) -> Integer[np.ndarray, " n"]:
         """Return, for every context, the index of one candidate drawn from the policy."""
         # Guarantee: Drawing spends nothing: the probabilities were computed from what was released.
         # tests/unit/policies/test_robust.py.
-        return drawn_indices(self.chances, simulate_seed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the policy as JSON holds it."""
-        return super().to_dict() | {
-            "probabilities": [chances.tolist() for chances in self.chances],
-            "certificate": self.certificate,
-            "temperature": self.temperature,
-        }
+        return drawn_indices(self.probabilities, simulate_seed)
 
 
 _BLOCK = 1 << 16  # candidates whose features are made dense at once
@@ -455,7 +442,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     strength = None if temperature is None else _validate.positive("temperature", temperature)
     found = _solved(plausible, contexts, offset, strength, gap, solver)
     return _StochasticPolicy(
-        chances=tuple(contexts.split(found.chances)),
+        probabilities=tuple(contexts.split(found.chances)),
         value=found.value,
         upper=found.upper,
         certificate=certified_suboptimality(

@@ -173,7 +173,7 @@ def test_an_array_of_contexts_is_read_like_a_list():
     reference = g.dirichlet(np.ones(3), size=5)
     one = robust_policy(known, None, features, reference=reference)
     other = robust_policy(known, None, list(features), reference=list(reference))
-    assert np.array(one.chances) == pytest.approx(np.array(other.chances))
+    assert np.array(one.probabilities) == pytest.approx(np.array(other.probabilities))
     with pytest.raises(DataError, match="candidates must be finite"):
         robust_policy(known, None, features * np.nan)
 
@@ -187,8 +187,8 @@ def test_a_set_that_is_the_whole_ball_keeps_to_the_reference():
 
 def test_drawing_is_free_and_never_draws_what_is_never_chosen():
     policy = _StochasticPolicy(
-        chances=(np.array([0.0, 0.25, 0.75, 0.0]),) * 4000, value=0.0, upper=0.0, certificate=0.0,
-        theta=np.zeros(1), confidence=0.9,
+        probabilities=(np.array([0.0, 0.25, 0.75, 0.0]),) * 4000, value=0.0, upper=0.0,
+        certificate=0.0, theta=np.zeros(1), confidence=0.9,
     )  # fmt: skip
     drawn = policy.draw(simulate_seed=0)
     assert set(drawn.tolist()) == {1, 2}
@@ -201,7 +201,7 @@ def test_a_sum_that_rounds_below_one_draws_nothing_else(monkeypatch):
     last = SimpleNamespace(words=lambda n: np.full(n, 2**64 - 1, dtype=np.uint64))
     monkeypatch.setattr("sordino._random.entropy", lambda simulate_seed: last)
     policy = _StochasticPolicy(
-        chances=(np.array([0.1] * 10 + [0.0]),), value=0.0, upper=0.0, certificate=0.0,
+        probabilities=(np.array([0.1] * 10 + [0.0]),), value=0.0, upper=0.0, certificate=0.0,
         theta=np.zeros(1), confidence=0.9,
     )  # fmt: skip
     assert policy.draw().tolist() == [9]
@@ -216,7 +216,7 @@ def test_what_a_policy_says_of_itself():
     kept = json.loads(json.dumps(policy.to_dict()))
     assert kept["label"] == policy.label == "heuristic scale 0.5"
     assert kept["guarantee"] is None
-    assert len(kept["probabilities"]) == len(candidates)
+    assert len(policy.probabilities) == len(candidates)
     assert robust_policy(known, None, candidates).label == "valid"
 
 
