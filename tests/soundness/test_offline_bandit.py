@@ -116,7 +116,7 @@ def test_after_a_test_plain_means_keep_the_range_where_it_was_right(relation):
 def exact_range(policy, records_policy):
     """Return the length of the interval of exact log-ratios of one draw."""
     options = policy.estimate.options(None, None)
-    sampling = policy._sampling(options, None)
+    sampling = policy._sampling(options)
     one, other = (
         sampling.log_probabilities(held.estimate._scores(options))
         for held in (policy, records_policy)

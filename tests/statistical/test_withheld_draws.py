@@ -35,7 +35,7 @@ class DrawOfALog:
         even = np.exp(-(0.5 + middle) / heat), np.exp(-0.5 / heat)  # even odds on the way
         reference = tuple(part / sum(even) for part in even)
         policy = WithheldPolicy(held, temperature=heat / self.spoil, reference=reference)
-        return policy._sampling(options, None), held._scores(options)
+        return policy._sampling(options), held._scores(options)
 
     @property
     def stated(self):

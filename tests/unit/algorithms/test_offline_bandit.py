@@ -36,7 +36,7 @@ def logs_of(n=2000, k=5, seed=0, contexts=False):
 
 def chances(policy, context=None):
     options = policy.estimate.options(context, None)
-    sampling = policy._sampling(options, None)
+    sampling = policy._sampling(options)
     return np.exp(sampling.log_probabilities(policy.estimate._scores(options)))
 
 
