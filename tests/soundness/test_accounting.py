@@ -31,7 +31,6 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
-    ZeroConcentratedEvent,
     event_to_row,
 )
 from sordino.privacy.guarantee import NeighboringRelation as Relation
@@ -47,7 +46,6 @@ EXAMPLES = [
     (GaussianEvent(0.5), 4),
     (PureEvent(0.5), 3),
     (ApproximateEvent(0.5, 1e-8), 3),
-    (ZeroConcentratedEvent(0.05), 2),
     (BoundedRangeEvent(0.5, draws=4), 2),
     (PoissonGaussianEvent(1.0, 0.1, steps=2), 1),
 ]
@@ -116,10 +114,6 @@ def truth(event, count, neighbors):
             mu = event.mu * math.sqrt(count)
             exact = least_epsilon(lambda e: gaussian_delta(e, mu), DELTA)
             return exact, exact
-        case ZeroConcentratedEvent():
-            bound = renyi_epsilon(event.rho * count, DELTA)
-            mu = math.sqrt(2 * event.rho * count)
-            return least_epsilon(lambda e: gaussian_delta(e, mu), DELTA), bound
         case BoundedRangeEvent():
             draws = event.draws * count
             exact, b = 0.0, event.bounded_range
@@ -346,7 +340,7 @@ def test_zero_one_and_infinity():
         assert a.composed_epsilon(rough, neighbors=neighbors, delta=1.9e-6) == math.inf
         both = a.composed_epsilon(rough, neighbors=neighbors, delta=2e-6)
         assert 2 - 1e-11 < both <= 2  # (1 − 1e-6)² leaves 1e-12 to spare
-        huge = {PureEvent(1e200): 10, GaussianEvent(1e200): 2, ZeroConcentratedEvent(1e300): 2}
+        huge = {PureEvent(1e200): 10, GaussianEvent(1e200): 2}
         assert a.composed_epsilon(huge, neighbors=neighbors, delta=1e-6) >= 1e200
         assert composed_delta(huge, neighbors=neighbors, epsilon=1.0) == 1.0
 
@@ -418,7 +412,6 @@ EVENT = st.one_of(
     st.builds(GaussianEvent, st.floats(0, 1)),
     st.builds(RandomizedResponseEvent, st.floats(1e-3, 1), st.integers(2, 5)),
     st.builds(ApproximateEvent, st.floats(0, 1), st.floats(0, 1e-7)),
-    st.builds(ZeroConcentratedEvent, st.floats(0, 0.2)),
     st.builds(BoundedRangeEvent, st.floats(0, 1), st.integers(1, 5)),
 )
 EVENTS_LIST = st.lists(st.tuples(EVENT, st.integers(1, 5)), max_size=4)
@@ -430,8 +423,6 @@ def rho_of(event):
             return event.epsilon**2 / 2
         case GaussianEvent():
             return event.mu**2 / 2
-        case ZeroConcentratedEvent():
-            return event.rho
         case BoundedRangeEvent():
             return event.bounded_range**2 / 8 * event.draws
     return 0.0

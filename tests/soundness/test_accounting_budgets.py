@@ -13,7 +13,6 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
     NonPrivateEvent,
     PureEvent,
-    ZeroConcentratedEvent,
 )
 
 REPLACE = NeighboringRelation.REPLACE_ONE
@@ -27,7 +26,6 @@ REPLACE = NeighboringRelation.REPLACE_ONE
         ({PureEvent(0.1): 3}, 1e-6),
         ({GaussianEvent(0.1): 3}, 1e-6),
         ({GaussianEvent(0.1): 3, PureEvent(0.05): 40}, 1e-6),
-        ({ZeroConcentratedEvent(0.01): 3}, 1e-6),
     ],
 )
 def test_what_is_left_fits_and_a_little_more_does_not(events, delta):

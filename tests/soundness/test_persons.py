@@ -34,7 +34,6 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
-    ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import LEDGER, secret_path
@@ -74,8 +73,6 @@ def of_group(event, m):
         return GaussianEvent(event.mu * m)
     if isinstance(event, PureEvent):
         return PureEvent(event.epsilon * m)
-    if isinstance(event, ZeroConcentratedEvent):
-        return ZeroConcentratedEvent(event.rho * m**2)
     return BoundedRangeEvent(event.bounded_range * m, event.draws)
 
 
@@ -107,9 +104,7 @@ def test_the_largest_total_is_that_of_the_person_with_the_most(tmp_path, seed):
             for name, m in counts.items():
                 done[name][COIN] += m
         else:
-            event = rng.choice(
-                [GaussianEvent(0.25), PURE, ZeroConcentratedEvent(0.03125), BoundedRangeEvent(0.25)]
-            )
+            event = rng.choice([GaussianEvent(0.25), PURE, BoundedRangeEvent(0.25)])
             caveats = () if unit == "label" else ("labels-only",)
             promise = terms(unit, *caveats)
             ledger.reserve(event, promise=promise, count=count, people=people(counts))

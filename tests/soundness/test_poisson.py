@@ -31,7 +31,6 @@ from sordino.privacy.guarantee import (
     NonPrivateEvent,
     PoissonGaussianEvent,
     PureEvent,
-    ZeroConcentratedEvent,
 )
 
 RELATIONS = (ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL)
@@ -205,7 +204,6 @@ def test_it_composes_with_other_releases(neighbors):
     assert epsilon(sampled, PoissonGaussianEvent(4.0, 0.1000001, steps=100)) == pytest.approx(
         epsilon(PoissonGaussianEvent(4.0, 0.1, steps=200)), rel=1e-3
     )
-    assert epsilon(sampled, ZeroConcentratedEvent(0.01)) >= gaussian_epsilon(delta, 2.5)
     assert epsilon(sampled, NonPrivateEvent()) == math.inf
     left = a.largest_pure_epsilon({sampled: 1}, neighbors=neighbors, epsilon=4.0, delta=delta)
     assert 4.0 - alone - 2e-3 <= left < 4.0

@@ -26,7 +26,6 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
-    ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.persons import Use
@@ -218,7 +217,6 @@ def test_many_records_of_one_person_are_not_hidden_by_hiding_one():
     [
         (PureEvent(0.3), PureEvent(0.6)),
         (GaussianEvent(0.25), GaussianEvent(0.5)),
-        (ZeroConcentratedEvent(0.1), ZeroConcentratedEvent(0.4)),
         (BoundedRangeEvent(0.5, 3), BoundedRangeEvent(1.0, 3)),
         (RandomizedResponseEvent(1.0), RandomizedResponseEvent(1.0)),
         (PoissonGaussianEvent(1.0, 0.1, 5), PoissonGaussianEvent(1.0, 0.1, 5)),
@@ -267,7 +265,7 @@ def test_a_record_that_goes_to_another_person_changes_two():
 
 
 def test_a_loss_that_no_float_holds_protects_nobody():
-    for event in (PureEvent(1e308), GaussianEvent(1e308), ZeroConcentratedEvent(1e308)):
+    for event in (PureEvent(1e308), GaussianEvent(1e308)):
         under = promise("record", REPLACE_SPECIAL)
         assert read(event, under, "label", REPLACE_ONE) == NonPrivateEvent()
 

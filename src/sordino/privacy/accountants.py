@@ -60,7 +60,6 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
-    ZeroConcentratedEvent,
 )
 
 _EXACT = Context(prec=80, rounding=ROUND_CEILING)
@@ -201,22 +200,16 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     failed = _sum((e.delta, n) for e, n in rough)
     released = [plain(e, n, neighbors) for e, n in counts.items()]
     mu = _root_sum([(raised(e.mu), n) for e, n in released if isinstance(e, GaussianEvent)])
-    zcdp = ((e, n) for e, n in counts.items() if isinstance(e, ZeroConcentratedEvent))
-    only_zcdp = _rounded_sum([raised(e.rho) * n for e, n in zcdp])
     pure_too = _EXACT.add(approximate, _sum(pure.items()))  # what adds up if pure losses are added
     added = _EXACT.add(pure_too, _sum((e.bounded_range, e.draws * n) for e, n in ranges.items()))
-    # zero-concentrated losses: of Gaussians and what is only zCDP, with draws, and of pure releases
-    without_ranges = _rounded_sum([only_zcdp, mu * mu / 2])
+    # zero-concentrated losses: of Gaussians with draws, and of pure releases
     drawn = [bounded_range_to_zcdp(e.bounded_range) * e.draws * n for e, n in ranges.items()]
-    rest = _rounded_sum([without_ranges, *drawn])
+    rest = _rounded_sum([mu * mu / 2, *drawn])
     of_pure = _rounded_sum([pure_to_zcdp(loss) * count for loss, count in pure.items()])
-    if only_zcdp == 0:  # every loss adds but the Gaussian one, which has its curve
-        both = partial(gaussian_delta, mu=mu), partial(gaussian_epsilon, mu=mu)
-        yield Bound(added, failed, *both)
+    # every loss adds but the Gaussian one, which has its curve
+    yield Bound(added, failed, partial(gaussian_delta, mu=mu), partial(gaussian_epsilon, mu=mu))
     if rest > 0:
         yield _concentrated(pure_too, failed, rest)
-    if only_zcdp > 0 and ranges:
-        yield _concentrated(added, failed, without_ranges)
     if of_pure > 0:
         yield _concentrated(approximate, failed, (rest + of_pure) * _ROUNDED_UP)
     if len(pure) == 1 and not rest > 0:
@@ -225,7 +218,7 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
             curve = partial(two_point_delta, high=loss, low=-loss, draws=count)
             inverse = partial(_two_point_epsilon, loss=loss, count=count)
             yield Bound(approximate, failed, curve, inverse)
-    if list(ranges.values()) == [1] and not mu > 0 and not only_zcdp > 0:
+    if list(ranges.values()) == [1] and not mu > 0:
         (draw,) = ranges  # independent draws from one policy
         b, draws = draw.bounded_range, draw.draws
         curve = partial(bounded_range_composition_delta, bounded_range=b, draws=draws)
@@ -434,7 +427,6 @@ def _table() -> dict[tuple[str, NeighboringRelation, str], tuple[bool, str]]:
     reasons = {
         "non-private": "its spend is infinite, which needs no accountant",
         "bounded-range": "dp_accounting 0.6.0 has no such event",
-        "zero-concentrated": "a bound on all Rényi orders has no loss distribution",
     }
     cells = {}
     for kind, neighbors, accountant in product(EVENTS, NeighboringRelation, _ACCOUNTANTS):

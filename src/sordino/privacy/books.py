@@ -47,7 +47,6 @@ from .guarantee import (
     PureEvent,
     RandomizedResponseEvent,
     Unit,
-    ZeroConcentratedEvent,
     event_from_row,
     event_to_row,
     merge,
@@ -61,12 +60,8 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 """From the smallest to the largest: what protects one protects those before it."""
 
 
-_SIZES = {  # what grows with the number of changes, and with which power of it
-    GaussianEvent: ("mu", 1),
-    PureEvent: ("epsilon", 1),
-    ZeroConcentratedEvent: ("rho", 2),  # Bun, Steinke (2016), Proposition 1.9
-    BoundedRangeEvent: ("bounded_range", 1),
-}
+# What grows with the number of changes.
+_SIZES = {GaussianEvent: "mu", PureEvent: "epsilon", BoundedRangeEvent: "bounded_range"}
 
 
 def covers(promise: Guarantee, unit: Unit) -> bool:
@@ -89,9 +84,9 @@ def event_for(use: Use, unit: Unit, relation: NeighboringRelation) -> Event:
     # What is replaced goes away and comes back, if that is what the release was analyzed for.
     event, steps = use.event, touched * (1 if use.neighbors is REPLACE_ONE else 2)
     if type(event) in _SIZES:
-        name, power = _SIZES[type(event)]
+        name = _SIZES[type(event)]
         # rounded up as accounting reads it: by the decimal that is printed
-        size = float_up(steps**power * decimal(getattr(event, name)))
+        size = float_up(steps * decimal(getattr(event, name)))
         return replace(event, **{name: size}) if math.isfinite(size) else NonPrivateEvent()
     if isinstance(event, ApproximateEvent):
         epsilon, delta = group_approximate(event.epsilon, event.delta, steps)

@@ -20,8 +20,6 @@ from sordino._version import __version__
 from sordino.errors import PrivacyError, UsageError
 
 from .accountants import noise_parameter, plain, pure_loss, samples
-from .accounting import composed_epsilon
-from .conversions import bounded_range_to_zcdp, pure_to_zcdp
 from .guarantee import (
     CAVEATS,
     REPLACE_ONE,
@@ -36,7 +34,6 @@ from .guarantee import (
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
-    ZeroConcentratedEvent,
     event_to_row,
 )
 from .ledger import Ledger
@@ -52,7 +49,6 @@ TO_BE_FILLED_IN = "TO BE FILLED IN"  # what stands in a record where only the cu
 _UP = 1 + 1e-9  # more loss is always safe
 _MOST_COPIES = 1000
 _MOST_LOSS = 100.0
-_INSTEAD = "Nothing was exported. Export the guarantee instead: dp_event(ledger.total())."
 
 
 def dp_event(
@@ -70,8 +66,7 @@ def dp_event(
             ε and δ are known.
 
     Returns:
-        The event, and dp_accounting's relation. ``PLDAccountant(relation)`` composes it; where the
-        event holds a ``ZCDpEvent``, ``RdpAccountant(neighboring_relation=relation)``.
+        The event, and dp_accounting's relation: ``PLDAccountant(relation)`` composes it.
 
     Raises:
         UsageError: Nothing was spent.
@@ -103,26 +98,11 @@ def dp_event(
     elif math.isfinite(size):
         delta = promise.delta
         counts = {ApproximateEvent(size, delta) if delta > 0 else PureEvent(size): 1}
-    kinds = {type(event) for event in counts}
-    if NonPrivateEvent in kinds:
+    if NonPrivateEvent() in counts:
         return dp.NonPrivateDpEvent(), dp.NeighboringRelation[own.name]
-    fails, by_orders = ApproximateEvent in kinds, ZeroConcentratedEvent in kinds
-    sampled = PoissonGaussianEvent in kinds and own == REPLACE_ONE
-    if BoundedRangeEvent in kinds and promise.delta > 0 and not (by_orders or sampled or fails):
-        # dp_accounting knows no bounded range, so that of a draw it is told less, in either way.
-        ways = Counter[Event](), Counter[Event]()
-        for event, n in counts.items():
-            told, times = [event, event], n
-            if isinstance(event, BoundedRangeEvent):
-                rho = bounded_range_to_zcdp(event.bounded_range)
-                told = [PureEvent(event.bounded_range), ZeroConcentratedEvent(rho)]
-                times = n * event.draws
-            for way, each in zip(ways, told, strict=True):
-                way[each] += times
-        pure, orders = (composed_epsilon(way, neighbors=own, delta=promise.delta) for way in ways)
-        by_orders = orders < pure
-    relation = REPLACE_ONE if fails and not by_orders else own
-    found = [*(_by_orders(counts, own) if by_orders else _by_losses(counts, own, relation))]
+    fails = any(isinstance(event, ApproximateEvent) for event in counts)
+    relation = REPLACE_ONE if fails else own
+    found = [*_events_of(counts, own, relation)]
     whole = found[0] if len(found) == 1 else dp.ComposedDpEvent(found)
     return whole, dp.NeighboringRelation[relation.name]
 
@@ -184,7 +164,7 @@ def export(
         "event": _plain(event.to_named_tuple()),
         "compose_with": {
             "library": "dp_accounting",
-            "accountant": "RdpAccountant" if "ZCDpEvent" in str(event) else "PLDAccountant",
+            "accountant": "PLDAccountant",
             "neighboring_relation": relation.name,
         },
         "promise": {**promise.to_dict(), "caveats": list(promise.caveats)},
@@ -217,7 +197,7 @@ def _promise(promised: Ledger | Guarantee, *, card: bool = False) -> Guarantee:
     return promise
 
 
-def _by_losses(
+def _events_of(
     counts: Counts, own: NeighboringRelation, relation: NeighboringRelation
 ) -> Iterable[Any]:
     """Yield events that PLDAccountant composes to at least what was lost."""
@@ -249,7 +229,8 @@ def _by_losses(
     if several > _MOST_COPIES or lost > (_MOST_LOSS if failures else 7 * _MOST_LOSS):
         raise PrivacyError(
             "dp_accounting drops how often a coin was flipped, so that each flip is an event of "
-            f"its own, and {several} of a loss of {lost:g} together are too many. {_INSTEAD}"
+            f"its own, and {several} of a loss of {lost:g} together are too many. Nothing was "
+            "exported. Export the guarantee instead: dp_event(ledger.total())."
         )
     for coin, n in coins.items():  # one by one: PLDAccountant of dp_accounting 0.6.0 drops counts
         yield from n * [dp.RandomizedResponseDpEvent(noise_parameter(coin), coin.categories)]
@@ -264,7 +245,7 @@ def _by_losses(
 def _noised(
     event: GaussianEvent | PoissonGaussianEvent, n: int, relation: NeighboringRelation
 ) -> Iterable[Any]:
-    import dp_accounting as dp  # noqa: PLC0415 - slow
+    from dp_accounting import dp_event as dp  # noqa: PLC0415 - slow
 
     if isinstance(event, PoissonGaussianEvent):  # under REPLACE_ONE they lose the most
         for (noise, chance), steps in samples({event: n}).items():
@@ -275,31 +256,6 @@ def _noised(
         yield dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(noise))
     elif event.mu > 0:
         yield _repeated(dp.GaussianDpEvent(1 / (event.mu * _UP)), n)
-
-
-def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
-    import dp_accounting as dp  # noqa: PLC0415 - slow
-
-    for given, times in counts.items():
-        event, n = plain(given, times, own, least_chance=1.0)
-        if isinstance(event, GaussianEvent):
-            rho = event.mu**2 / 2
-        elif isinstance(event, ZeroConcentratedEvent):
-            rho = event.rho
-        elif isinstance(event, PureEvent | RandomizedResponseEvent):
-            rho = pure_to_zcdp(pure_loss(event, own))
-        elif isinstance(event, BoundedRangeEvent):
-            rho, n = bounded_range_to_zcdp(event.bounded_range), n * event.draws
-        elif isinstance(event, PoissonGaussianEvent) and own != REPLACE_ONE:
-            yield from _noised(event, n, own)
-            continue
-        else:
-            kind, _ = event_to_row(event)
-            raise PrivacyError(
-                f"dp_accounting cannot compose {kind} events under {own.name} beside releases of "
-                f"which only Rényi orders are known. {_INSTEAD}"
-            )
-        yield _repeated(dp.ZCDpEvent(rho * _UP), n)
 
 
 def _repeated(event: Any, n: int) -> Any:

@@ -432,15 +432,6 @@ class ApproximateEvent(Event):
 
 
 @dataclass(frozen=True)
-class ZeroConcentratedEvent(Event):
-    """Any release that is rho-zCDP."""
-
-    # Source: Bun, Steinke (2016), Definition 1.1.
-
-    rho: float = field(metadata=_FINITE)
-
-
-@dataclass(frozen=True)
 class BoundedRangeEvent(Event):
     """Independent draws from one policy whose log-ratios lie in an interval of known length."""
 
@@ -476,7 +467,6 @@ EVENTS: Mapping[str, type[Event]] = MappingProxyType(
         "gaussian": GaussianEvent,
         "pure": PureEvent,
         "approximate": ApproximateEvent,
-        "zero-concentrated": ZeroConcentratedEvent,
         "bounded-range": BoundedRangeEvent,
         "poisson-gaussian": PoissonGaussianEvent,
         "non-private": NonPrivateEvent,

@@ -15,7 +15,6 @@ from sordino.privacy.guarantee import (
     GaussianEvent,
     Guarantee,
     PureEvent,
-    ZeroConcentratedEvent,
 )
 
 
@@ -80,7 +79,6 @@ def test_many_disjoint_scopes_of_equal_spend_are_composed_once():
         ([PureEvent(0.3)], 1e-6),
         ([GaussianEvent(0.05)], 1e-6),
         ([GaussianEvent(0.05), PureEvent(0.25)], 1e-6),
-        ([ZeroConcentratedEvent(0.01)], 1e-6),
     ],
 )
 def test_what_remains_agrees_with_trying_every_size(events, delta):
