@@ -18,7 +18,7 @@ from tests.soundness.test_release_order import durable_kinds
 import sordino
 from sordino import _random
 from sordino._random import SystemEntropy
-from sordino.engines.engine import InProcess, Reduction, Rows
+from sordino.engines.engine import InProcess, Rows, tree_sum
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelDesign, LabelGaussian
@@ -278,13 +278,10 @@ class Hostile:
         self.random = random.Random(seed)  # noqa: S311 - no secret
 
     def fold(self, chunks, task, add, *, taken=None):
-        total = Reduction(len(chunks), add)
         order = [index for index in range(len(chunks)) for _ in range(2)]
         self.random.shuffle(order)
-        for index in order:
-            part = sent(sent(task)(chunks[index]))
-            total.take(index, part)
-        return total.result()
+        parts = {index: sent(sent(task)(chunks[index])) for index in order}
+        return tree_sum((parts[index] for index in range(len(chunks))), add)
 
 
 def sent(thing):

@@ -12,69 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from sordino.errors import EngineError, UsageError
+from sordino.errors import UsageError
 
 T = TypeVar("T")
 
-Node = tuple[int, int, T]
-"""(level, index, sum): the sum of parts index·2^level up to the next one's first."""
+
+def added_in_pairs(parts: Iterable[T], add: Callable[[T, T], T]) -> list[tuple[int, T]]:
+    """Return sums of 2^level parts with their levels, as in a binary counter: longest first."""
+    sums: list[tuple[int, T]] = []
+    for total in parts:
+        level = 0
+        while sums and sums[-1][0] == level:
+            total, level = add(sums.pop()[1], total), level + 1  # noqa: PLW2901
+        sums.append((level, total))
+    return sums
 
 
-class Reduction(Generic[T]):
-    """Parts added up in a fixed binary tree: neighbors first, then neighbors of their sums."""
-
-    # Sums of floats depend on the order of addition, so the order must not depend on which task
-    # ended first. Parts may come in any order, or as sums of whole branches; what can be added is
-    # added at once. A part that comes a second time (a task that was run twice) is left out, and so
-    # are parts of a branch that comes as a whole later.
-
-    def __init__(self, parts: int, add: Callable[[T, T], T]) -> None:
-        """Expect so many parts."""
-        if parts < 1:
-            raise UsageError("There is no piece of data to add up.")
-        self._parts = parts
-        self._add = add
-        self._waiting: dict[tuple[int, int], T] = {}
-
-    def take(self, index: int, part: T, *, level: int = 0) -> None:
-        """Take one part, or the sum of a whole branch, and add what can be added."""
-        if not (level >= 0 and 0 <= index < -(-self._parts // 2**level)):
-            raise EngineError("The engine returned a part that it was not asked for.")
-        levels = range(level, (2 * self._parts - 1).bit_length())
-        if any((up, index >> (up - level)) in self._waiting for up in levels):
-            return  # a branch that holds this one was taken already
-        if level:
-            for below, at in list(self._waiting):
-                if below < level and at >> (level - below) == index:
-                    del self._waiting[below, at]
-        while True:
-            width = -(-self._parts // 2**level)  # nodes of this level
-            if width == 1:
-                break
-            if index == width - 1 and index % 2 == 0:  # the last one has no neighbor
-                level, index = level + 1, index // 2
-                continue
-            if (level, index ^ 1) not in self._waiting:
-                break
-            neighbor = self._waiting.pop((level, index ^ 1))
-            part = self._add(neighbor, part) if index % 2 else self._add(part, neighbor)
-            level, index = level + 1, index // 2
-        self._waiting[level, index] = part
-
-    def nodes(self) -> list[Node[T]]:
-        """Return what was added so far, as branches that another reduction can take."""
-        return [(level, index, part) for (level, index), part in self._waiting.items()]
-
-    def result(self) -> T:
-        """Return the sum of all parts."""
-        found = self.nodes()
-        if len(found) != 1 or -(-self._parts // 2 ** found[0][0]) != 1:
-            raise EngineError(
-                "A part of the sum is missing: the engine lost a task. Nothing was released."
-            )
-        return found[0][2]
+def tree_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
+    """Return the sum of parts in a fixed binary tree: neighbors first, then those of their sums."""
+    # Sums of floats depend on the order of addition, and that on the number of parts alone. Memory
+    # holds one sum for each level.
+    sums = [total for _, total in added_in_pairs(parts, add)]
+    if not sums:
+        raise UsageError("There is no piece of data to add up.")
+    return reduce(lambda later, earlier: add(earlier, later), reversed(sums))
 
 
 Taken = Callable[[int, int], None]
@@ -101,9 +64,8 @@ class Engine(Protocol):
     ) -> T:
         """Return the sum of ``task(chunk)`` over all chunks.
 
-        The parts are added in the order and by the tree of
-        :class:`~sordino.engines.engine.Reduction`, which depend on the number of chunks alone:
-        so every engine returns the same bits, if its machines compute the same.
+        The parts are added in their order, as :func:`~sordino.engines.engine.tree_sum` does: so
+        every engine returns the same bits, if its machines compute the same.
 
         Args:
             chunks: At least one; small, and made of what can be pickled.
@@ -139,12 +101,14 @@ class InProcess:
         taken: Taken | None = None,
     ) -> T:
         """Return the sum over all chunks, as :meth:`Engine.fold` says."""
-        total = Reduction(len(chunks), add)
-        for index, chunk in enumerate(chunks):
-            total.take(index, task(chunk))
-            if taken is not None:
-                taken(index + 1, len(chunks))
-        return total.result()
+
+        def parts() -> Iterator[T]:
+            for done, chunk in enumerate(chunks, start=1):
+                yield task(chunk)
+                if taken is not None:
+                    taken(done, len(chunks))
+
+        return tree_sum(parts(), add)
 
     def __repr__(self) -> str:
         return "InProcess()"

@@ -15,19 +15,16 @@ import socket
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
-
-import numpy as np
+from typing import Any, Final, Self, TypeVar
 
 from sordino import _random, _validate
 from sordino.errors import EngineError, SordinoError, UsageError, modules_of_extra
 
-from .engine import Node, Reduction, Taken
+from .engine import Taken, tree_sum
 from .exchange import passing_folder
 
 _LONGEST: Final = 40  # characters: with what Ray adds, names of sockets stay below 104
@@ -107,93 +104,52 @@ T = TypeVar("T")
 _LONGEST_BRANCH = 8  # chunks; a power of two, as all lengths are, so that a stretch is one branch
 
 
-class _Stretch(NamedTuple):
-    """Neighboring chunks that one task adds up."""
-
-    first: int  # the number of the first
-    chunks: tuple[Any, ...]  # they themselves
-
-
-def _stretches(chunks: Sequence[Any], least: int) -> list[_Stretch]:
+def _stretches(chunks: Sequence[Any], least: int) -> list[tuple[Any, ...]]:
     """Return all chunks, in stretches that are branches of the tree of a sum."""
     length = _LONGEST_BRANCH
     while length > 1 and -(-len(chunks) // length) < least:
         length //= 2
     starts = range(0, len(chunks), length)
-    return [_Stretch(first, tuple(chunks[first : first + length])) for first in starts]
+    return [tuple(chunks[first : first + length]) for first in starts]
 
 
-@dataclass(frozen=True)
-class _Branches:
-    """What one task found."""
-
-    seen: tuple[int, int]  # from which chunk to before which one
-    nodes: Sequence[Node[Any]] = ()  # sums of branches
-    # The first of these chunks that was refused, and why.
-    failed: tuple[int, SordinoError] | None = None
-
-    def packed(self) -> bytes:
-        try:
-            return pickle.dumps(self)
-        except Exception as error:  # noqa: BLE001 - parts of a caller's own kind
-            problem = _portable(error)
-        return pickle.dumps(_Branches(self.seen, failed=(self.seen[0], problem)))
-
-    @staticmethod
-    def unpacked(packed: bytes) -> _Branches:
-        found: _Branches = pickle.loads(packed)  # noqa: S301 - our own
-        return found
+def _summed(
+    task: Callable[[Any], T], add: Callable[[T, T], T], block: dict[str, Any]
+) -> dict[str, list[bytes]]:
+    """Add up the parts of a stretch, in the form of Ray Data: from a block of rows to one row."""
+    # An error is returned and not raised: an engine would try again, and would write down more of
+    # it than its message.
+    [packed] = block["stretch"]
+    number, stretch = pickle.loads(packed)  # noqa: S301 - our own
+    try:
+        found = pickle.dumps((number, tree_sum(map(task, stretch), add), None))
+    except Exception as error:  # noqa: BLE001 - it must not reach the engine's logs
+        found = pickle.dumps((number, None, _portable(error)))
+    return {"found": [found]}
 
 
-@dataclass(frozen=True)
-class _SumOfStretch:
-    """The task: it adds up the parts of a stretch."""
-
-    task: Callable[[Any], Any]  # from a chunk to its part
-    add: Callable[[Any, Any], Any]  # from two parts to their sum
-    chunks: int  # how many there are in all
-
-    def __call__(self, stretch: _Stretch) -> _Branches:
-        """Return one branch, or what refused a chunk."""
-        # An error is returned and not raised: an engine would try again, and would write down more
-        # of it than its message.
-        total: Reduction[Any] = Reduction(self.chunks, self.add)
-        index, last = stretch.first, stretch.first + len(stretch.chunks)
-        try:
-            for index, chunk in enumerate(stretch.chunks, stretch.first):
-                total.take(index, self.task(chunk))
-        except Exception as error:  # noqa: BLE001 - it must not reach the engine's logs
-            return _Branches((stretch.first, index + 1), failed=(index, _portable(error)))
-        return _Branches((stretch.first, last), total.nodes())
-
-
-class _Arrivals(Generic[T]):
-    """Where a caller takes in what tasks found, in whatever order, once or more often."""
-
-    # An error is raised when all earlier chunks are known to be good, so that it is that of the
-    # first chunk that failed, whichever task ended first.
-
-    def __init__(self, chunks: int, add: Callable[[T, T], T], taken: Taken | None = None) -> None:
-        self._total: Reduction[T] = Reduction(chunks, add)
-        self._seen = np.zeros(chunks, dtype=bool)
-        self._taken = taken
-        self._failed: tuple[int, SordinoError] | None = None
-
-    def take(self, found: _Branches) -> None:
-        for level, index, part in found.nodes:
-            self._total.take(index, part, level=level)
-        self._seen[slice(*found.seen)] = True
-        if found.failed is not None and (self._failed is None or found.failed[0] < self._failed[0]):
-            self._failed = found.failed
-        if self._failed is not None and self._seen[: self._failed[0]].all():
-            raise self._failed[1]
-        if self._taken is not None:
-            self._taken(int(self._seen.sum()), len(self._seen))
-
-    def result(self) -> T:
-        if self._failed is not None:
-            raise self._failed[1]
-        return self._total.result()
+def _in_turn(
+    found: Iterable[bytes], stretches: Sequence[Sequence[Any]], taken: Taken | None
+) -> Iterator[Any]:
+    """Yield what stretches add up to in their order and each once, whichever task ended first."""
+    # So an error is that of the first chunk that failed.
+    waiting: dict[int, tuple[Any, SordinoError | None]] = {}
+    turn = done = 0
+    for packed in found:
+        number, part, failed = pickle.loads(packed)  # noqa: S301 - our own
+        waiting[number] = part, failed
+        while turn in waiting:
+            part, failed = waiting.pop(turn)
+            if failed is not None:
+                raise failed
+            yield part
+            done, turn = done + len(stretches[turn]), turn + 1
+            if taken is not None:
+                taken(done, sum(map(len, stretches)))
+    if turn < len(stretches):
+        raise EngineError(
+            "A part of the sum is missing: the engine lost a task. Nothing was released."
+        )
 
 
 def _portable(error: Exception) -> SordinoError:
@@ -284,34 +240,35 @@ class RayData:
             UsageError: The address does not answer.
             EngineError: A task raised what is not ours, or Ray gave up.
         """
-        arrivals = _Arrivals(len(chunks), add, taken)
-        with self, _quietly(), closing(_rows(chunks, task, add)) as rows:
-            for packed in rows:
-                arrivals.take(_Branches.unpacked(packed))
-        return arrivals.result()
+        if not len(chunks):
+            return tree_sum((), add)  # refuses
+        with self, _quietly():
+            stretches = _stretches(chunks, _TASKS * _cores())
+            with closing(_rows(stretches, task, add)) as found:
+                total: T = tree_sum(_in_turn(found, stretches, taken), add)
+                return total
 
 
-def _worked(work: Callable[[Any], _Branches], block: dict[str, Any]) -> dict[str, list[bytes]]:
-    """Do a task of ours in the form that Ray Data takes: from a block of rows to one row."""
-    [stretch] = block["stretch"]
-    return {"found": [work(pickle.loads(stretch)).packed()]}  # noqa: S301 - our own
-
-
-def _rows(
-    chunks: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
-) -> Generator[bytes]:
-    ray = _library()
-    cores = int(ray.cluster_resources().get("CPU", 0))
+def _cores() -> int:
+    """Return how many cores Ray has here."""
+    cores = int(_library().cluster_resources().get("CPU", 0))
     if cores < 1:
         raise EngineError(
             "The Ray cluster has no core to compute on. Nothing was read. Start a worker on it."
         )
-    work = _SumOfStretch(task, add, len(chunks))
+    return cores
+
+
+def _rows(
+    stretches: Sequence[Sequence[Any]], task: Callable[[Any], T], add: Callable[[T, T], T]
+) -> Generator[bytes]:
+    """Yield what tasks found, as they end."""
+    ray = _library()
     try:
-        items = [{"stretch": pickle.dumps(some)} for some in _stretches(chunks, _TASKS * cores)]
+        items = [{"stretch": pickle.dumps(each)} for each in enumerate(stretches)]
         found = ray.data.from_items(items, override_num_blocks=len(items))
-        found = found.map_batches(partial(_worked, work), batch_size=1, max_retries=_TRIES)
-        for row in found.iter_rows():
+        work = partial(_summed, task, add)
+        for row in found.map_batches(work, batch_size=1, max_retries=_TRIES).iter_rows():
             yield row["found"]
     except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
         problem = type(error).__name__

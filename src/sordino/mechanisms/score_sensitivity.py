@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -38,6 +37,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from sordino import _validate
+from sordino.engines.engine import added_in_pairs
 from sordino.errors import DataError, UsageError
 
 from .gibbs import rounded_up
@@ -151,19 +151,6 @@ class _BoundedGram:
         trace = float(np.trace(matrix)) * (1 + 2.0**-20)
         steps = min(BLOCK, n) + 4 + 2 * max((level for level, _ in sums), default=0) + len(sums)
         return cls(matrix, steps * ROUNDING * trace, trace)
-
-
-def added_in_pairs(
-    parts: Iterable[np.ndarray], add: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> list[tuple[int, np.ndarray]]:
-    """Return sums of 2^level parts with their levels, as in a binary counter: longest first."""
-    sums: list[tuple[int, np.ndarray]] = []
-    for total in parts:
-        level = 0
-        while sums and sums[-1][0] == level:
-            total, level = add(sums.pop()[1], total), level + 1  # noqa: PLW2901
-        sums.append((level, total))
-    return sums
 
 
 def shrunken_mean_range(

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array, issparse
 from sordino import _validate
 from sordino._validate import Integers, Square, Table, Vector
 from sordino._withholding import Withholding, confidential, hide
+from sordino.engines.engine import added_in_pairs
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gibbs import Scores
 from sordino.mechanisms.grid import dense_parts
@@ -29,7 +30,6 @@ from sordino.mechanisms.randomized_response import NonPrivate, label_shares
 from sordino.mechanisms.score_sensitivity import (
     UP,
     LabelCurvature,
-    added_in_pairs,
     farthest_rows,
     penalty_step,
     public_rows,

@@ -1,13 +1,14 @@
-"""What tasks send back: sums of branches, what they saw, and errors that hold no data."""
+"""What tasks send back: sums of branches, and errors that hold no data."""
 
+import pickle
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.engines.engine import InProcess
-from sordino.engines.ray_data import _Arrivals, _Branches, _stretches, _SumOfStretch
+from sordino.engines.engine import InProcess, tree_sum
+from sordino.engines.ray_data import _in_turn, _stretches, _summed
 from sordino.errors import DataError, EngineError, FileSystemError, SordinoError
 
 SAID = "what a person said"
@@ -34,16 +35,19 @@ def refusing(at, kind):
     return task
 
 
+def sent(task, add, number, stretch):
+    """What a task sends back of a stretch."""
+    [found] = _summed(task, add, {"stretch": [pickle.dumps((number, stretch))]})["found"]
+    return found
+
+
 def computed(chunks, task, add, *, order, least=7, taken=None):
     """The fold of an engine that ends its tasks in any order, one of them twice."""
-    work = _SumOfStretch(task, add, len(chunks))
-    rows = [work(stretch).packed() for stretch in _stretches(chunks, least)]
+    stretches = _stretches(chunks, least)
+    rows = [sent(task, add, number, each) for number, each in enumerate(stretches)]
     order.shuffle(rows)
     rows += rows[:1]
-    arrivals = _Arrivals(len(chunks), add, taken)
-    for row in rows:
-        arrivals.take(_Branches.unpacked(row))
-    return arrivals.result()
+    return tree_sum(_in_turn(rows, stretches, taken), add)
 
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 2**32))
@@ -62,10 +66,11 @@ def test_tasks_in_any_order_give_the_same_bits(n, least, seed):
 def test_every_stretch_is_one_branch(n, least):
     """So that a sum as large as a matrix is sent once for a task, and not for each level."""
     found = _stretches(range(n), least)
-    assert [chunk for stretch in found for chunk in stretch.chunks] == list(range(n))
+    assert [chunk for stretch in found for chunk in stretch] == list(range(n))
     assert len(found) >= min(n, least)
-    work = _SumOfStretch(third, plus, n)
-    assert {len(work(stretch).nodes) for stretch in found} == {1}
+    *others, last = map(len, found)
+    assert len({*others}) <= 1
+    assert all(size in (1, 2, 4, 8) and last <= size for size in others)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -77,25 +82,31 @@ def test_the_error_is_that_of_the_first_chunk_that_failed(seed):
 
 
 def test_the_sum_stops_when_all_before_the_failed_chunk_are_known_to_be_good():
-    work = _SumOfStretch(refusing({3}, DataError), plus, 100)
-    arrivals = _Arrivals(100, plus)
-    parts = _stretches(range(100), 100)
-    for index in (3, 99, 0, 2):
-        arrivals.take(work(parts[index]))
+    task, parts = refusing({3}, DataError), _stretches(range(100), 100)
+    arrived = (sent(task, plus, index, parts[index]) for index in (3, 99, 0, 2, 1, 4))
     with pytest.raises(DataError):
-        arrivals.take(work(parts[1]))
+        tree_sum(_in_turn(arrived, parts, None), plus)
+    assert pickle.loads(next(arrived))[0] == 4  # noqa: S301 (our own)
+
+
+@given(st.data(), st.integers(2, 40))
+def test_a_part_that_never_comes_is_noticed(data, n):
+    stretches = _stretches(range(n), n)
+    missing = data.draw(st.integers(0, n - 1))
+    others = [number for number in range(n) if number != missing]
+    arrived = [sent(third, plus, k, stretches[k]) for k in data.draw(st.permutations(others))]
+    with pytest.raises(EngineError, match="missing"):
+        tree_sum(_in_turn(arrived, stretches, None), plus)
 
 
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, ZeroDivisionError, KeyError, OSError])
 def test_of_errors_that_are_not_ours_only_the_kind_is_sent(kind):
     """Their messages may quote what they were given, and an engine would write them down."""
-    work = _SumOfStretch(refusing({2}, kind), plus, 5)
     [stretch] = _stretches(range(5), 1)
-    found = work(stretch)
-    assert SAID.encode() not in found.packed()
-    assert found.failed is not None
-    index, error = found.failed
-    assert index == 2
+    found = sent(refusing({2}, kind), plus, 0, stretch)
+    assert SAID.encode() not in found
+    _, part, error = pickle.loads(found)  # noqa: S301 (our own)
+    assert part is None
     assert type(error) is EngineError
     assert kind.__name__ in str(error)
 
@@ -109,25 +120,24 @@ class Awkward(SordinoError):
 
 @pytest.mark.parametrize("error", [DataError("a"), FileSystemError("b"), EngineError("c")])
 def test_our_errors_arrive_as_they_are(error):
-    work = _SumOfStretch(lambda _: (_ for _ in ()).throw(error), plus, 1)
-    found = _Branches.unpacked(work(_stretches(range(1), 1)[0]).packed())
-    assert type(found.failed[1]) is type(error)
-    assert str(found.failed[1]) == str(error)
+    found = sent(lambda _: (_ for _ in ()).throw(error), plus, 0, (0,))
+    _, _, failed = pickle.loads(found)  # noqa: S301 (our own)
+    assert type(failed) is type(error)
+    assert str(failed) == str(error)
 
 
 def test_an_error_that_cannot_be_sent_is_named():
     def task(_):
         raise Awkward("a", "b")
 
-    found = _SumOfStretch(task, plus, 1)(_stretches(range(1), 1)[0])
-    assert "Awkward" in str(found.failed[1])
+    _, _, failed = pickle.loads(sent(task, plus, 0, (0,)))  # noqa: S301 (our own)
+    assert "Awkward" in str(failed)
 
 
 def test_a_part_that_cannot_be_sent_is_an_error_and_not_a_crash():
-    work = _SumOfStretch(lambda _: lambda: SAID, plus, 1)
-    found = _Branches.unpacked(work(_stretches(range(1), 1)[0]).packed())
+    found = sent(lambda _: lambda: SAID, plus, 0, (0,))
     with pytest.raises(EngineError, match="A task failed with"):
-        _Arrivals(1, plus).take(found)
+        list(_in_turn([found], [(0,)], None))
 
 
 def test_a_sum_that_fails_is_an_error_like_any_other():

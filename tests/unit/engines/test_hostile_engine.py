@@ -14,8 +14,8 @@ from pyarrow import parquet
 from tests.tiers import few
 
 import sordino
-from sordino.engines.engine import InProcess
-from sordino.engines.ray_data import _Arrivals, _Branches, _stretches, _SumOfStretch
+from sordino.engines.engine import InProcess, tree_sum
+from sordino.engines.ray_data import _in_turn, _stretches, _summed
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
@@ -31,17 +31,17 @@ class Hostile:
         self.runs = self.dropped = 0
 
     def fold(self, chunks, task, add, *, taken=None):
-        work = _SumOfStretch(task, add, len(chunks))
-        rows = [row for part in _stretches(chunks, 9) for row in self.lost_and_again(work, part)]
+        stretches = _stretches(chunks, 9)
+        rows = [
+            row for part in enumerate(stretches) for row in self.lost_and_again(task, add, part)
+        ]
         self.random.shuffle(rows)
-        arrivals = _Arrivals(len(chunks), add, taken)
-        for row in rows:
-            arrivals.take(_Branches.unpacked(row))
-        return arrivals.result()
+        return tree_sum(_in_turn(rows, stretches, taken), add)
 
-    def lost_and_again(self, work, part):
+    def lost_and_again(self, task, add, part):
         """Results of a task: the first is lost now and then, the last is kept."""
-        found = [sent(work)(sent(part)).packed() for _ in range(2)]
+        block = {"stretch": [pickle.dumps(part)]}
+        found = [_summed(sent(task), sent(add), block)["found"][0] for _ in range(2)]
         self.runs += 2
         if self.random.random() < 0.5:
             self.dropped += 1
