@@ -133,6 +133,8 @@ def test_two_candidates_get_the_noise_of_pairs(tmp_path):
     table = np.where(np.random.default_rng(4).random((300, 1)) < 0.6, [[1.0, 2.0]], [[2.0, 1.0]])
     table[::7] = 1.0  # ties are undecided labels
     rankings = Rankings.from_ranks(cube, table)
+    labels = (1 + np.sign(table[:, 1] - table[:, 0])) / 2
+    pairs = sordino.Pairs.from_features(cube[:, 0] - cube[:, 1], labels)
     settings = {"ball": 10.0, "ridge": 20.0, "simulate_seed": 6}
     for index, statistic in enumerate(("borda", "first-choice")):
         one = sordino.fit_reward(
@@ -142,7 +144,7 @@ def test_two_candidates_get_the_noise_of_pairs(tmp_path):
             **settings,
         )
         other = sordino.fit_reward(
-            rankings.as_pairs(),
+            pairs,
             mechanism=sordino.LabelGaussian(2.0, delta=DELTA),
             ledger=account(tmp_path / f"pairs{index}"),
             **settings,

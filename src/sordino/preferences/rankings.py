@@ -2,8 +2,6 @@
 
 Among these are ballots of PrefLib, the public library of preferences: .soc, .soi, .toc and .toi
 files. Such a file counts how many people gave each ballot; every one of them becomes a ballot here.
-Files of today begin with lines "# NAME: value", those of before 2022 with the number of
-alternatives.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from .comparisons import RAW, PublicDigest, Questions, all_named, taken
 from .containers import Progress, Rows, every_line
 from .features import Features, Matrix, refuse_other_features
 from .files import PREFLIB, Kind, preflib_ending, untold
-from .pairs import RANDOMIZED_CHOICE, Pairs, Randomized, number_labels, read_manifest
+from .pairs import RANDOMIZED_CHOICE, Randomized, read_manifest
 from .records import JUDGING_FIELDS, Text, candidate_order, refuse_person_field
 from .schemas import CHOICES, RANKINGS
 
@@ -173,7 +171,6 @@ def _keys_of_offers(
 
 
 _CUBE = 3  # dimensions of features by ballot, candidate and feature
-_TWO = 2  # candidates of a pair
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -236,41 +233,6 @@ class Rankings(Slates):
             docs/rankings.md, "Ties and candidates that are not listed".
         """
         return doubled_average_ranks(self.starts, self.ranks)
-
-    def as_pairs(self) -> Pairs:
-        """Return the same judgments as pairs, where every ballot has two candidates.
-
-        A tie, and a ballot that lists nothing, is an undecided label.
-
-        Raises:
-            DataError: A ballot has more than two candidates.
-        """
-        if not (self.sizes == _TWO).all():
-            index = int(np.flatnonzero(self.sizes != _TWO)[0])
-            raise DataError(f"Ballot {index} has more than two candidates, so it is not a pair.")
-        doubled = self.doubled_ranks()
-        labels = (1 + np.sign(doubled[1::2] - doubled[::2])) / 2
-        if self.given is not None:
-            rows = self.flat_features(None)
-            return Pairs.from_features(rows[::2] - rows[1::2], labels, persons=self.persons)
-        texts = self.candidates
-        if self.items is not None:
-            assert self.offered is not None  # noqa: S101 (for the type checker; set at the start)
-            names = [self.items[number] for number in self.offered.tolist()]
-            both = list(zip(names[::2], names[1::2], strict=True))
-            orders = [candidate_order("", pair)[0] for pair in both]
-            pairs = zip(both, orders, strict=True)
-            texts = tuple(pair[place] for pair, order in pairs for place in order)
-            labels = np.where([order[0] == 1 for order in orders], 1 - labels, labels)
-        return Pairs(
-            keys=self.keys,
-            public_digest=self.public_digest,
-            prompts=self.prompts or ("",) * len(self),
-            first=texts[::2],
-            second=texts[1::2],
-            persons=self.persons,
-            labels=number_labels(labels, len(self)),
-        )
 
     def part(self, rows: Sequence[int]) -> Rankings:
         """Return some of the ballots, in the order given, with the public digest of those alone.
@@ -337,10 +299,26 @@ class Rankings(Slates):
                 "features= and offered= are for named items; the candidates here are features "
                 "already, and all of them were offered."
             )
-        cube = _validate.finite_array("candidates", candidates, ndim=_CUBE)
-        _refuse_shape("candidates", cube.shape, (n, k, cube.shape[2]))
-        starts = np.arange(n + 1) * k
-        return cls.from_flat(cube.reshape(n * k, cube.shape[2]), starts, table.ravel(), persons)
+        # −0.0 becomes 0.0
+        cube = _validate.finite_array("candidates", candidates, ndim=_CUBE) + 0.0
+        _refuse_shape("candidates", cube.shape, (n, k, max(1, cube.shape[2])))
+        places, keys = np.empty((n, k), dtype=np.int64), []
+        for index, rows in enumerate(cube):
+            places[index], key = row_order(rows)
+            if key is None:
+                raise DataError(
+                    f"Ballot {index} has two candidates with the same features, so neither can be "
+                    "preferred. Merge them."
+                )
+            keys.append(key)
+        given = np.take_along_axis(cube, places[:, :, np.newaxis], axis=1)
+        return cls._made(
+            tuple(keys),
+            persons,
+            starts=np.arange(n + 1) * k,
+            ranks=np.take_along_axis(table, places, axis=1).ravel(),
+            given=given.reshape(n * k, cube.shape[2]),
+        )
 
     @classmethod
     def from_orders(
@@ -387,44 +365,6 @@ class Rankings(Slates):
         if isinstance(offered, Iterable) and not isinstance(offered, str):
             offered = table_of("offered", map(list, offered)) > 0
         return cls.of_items(names, table, offered=offered, persons=persons, features=features)
-
-    @classmethod
-    def from_flat(
-        cls,
-        features: object,
-        starts: ArrayLike,
-        ranks: object,
-        persons: Iterable[str] | None = None,
-    ) -> Rankings:
-        """Return rankings from flat arrays, where ballots may differ in how many candidates.
-
-        Args:
-            features: Features of the candidates of all ballots, shape (m, d).
-            starts: Where each ballot begins, and m at the end, shape (n + 1,).
-            ranks: 1 for the best, equal in a tie, 0 where not listed, shape (m,).
-            persons: Public person ids, one per ballot.
-
-        Raises:
-            DataError: As :meth:`from_ranks`.
-        """
-        rows = _validate.finite_array("features", features, ndim=2) + 0.0  # −0.0 becomes 0.0
-        bounds = bounds_of(starts, np.size(starts) - 1)
-        flat = flat_ranks(ranks, bounds)
-        _refuse_shape("features", rows.shape, (len(flat), max(1, rows.shape[1])))
-        turned = np.empty(len(flat), dtype=np.int64)
-        keys = []
-        for index, (start, stop) in enumerate(pairwise(bounds.tolist())):
-            order, key = row_order(rows[start:stop])
-            if key is None:
-                raise DataError(
-                    f"Ballot {index} has two candidates with the same features, so neither can be "
-                    "preferred. Merge them."
-                )
-            turned[start:stop] = np.add(order, start)
-            keys.append(key)
-        return cls._made(
-            tuple(keys), persons, starts=bounds, ranks=flat[turned], given=rows[turned]
-        )
 
     @classmethod
     def of_items(
@@ -493,17 +433,11 @@ _PLACE = rf"(?:{_WHOLE}|\{{{_WHOLE}(?:,{_WHOLE})*\}})"
 _ORDER = re.compile(rf"(?:{_PLACE}(?:,{_PLACE})*)?")
 _PLACES = re.compile(_PLACE)
 _NUMBER = re.compile(_WHOLE)
-_MODERN = re.compile(rf"({_WHOLE}):(.*)")
-_OLD = re.compile(rf"({_WHOLE})(?:,(.*))?")
+_COUNTED = re.compile(rf"({_WHOLE}):(.*)")
 _NAME = re.compile(rf"ALTERNATIVE NAME ({_WHOLE})")
 _ALTERNATIVES, _VOTERS, _ORDERS = "NUMBER ALTERNATIVES", "NUMBER VOTERS", "NUMBER UNIQUE ORDERS"
 
 _Lines = Sequence[tuple[int, str]]
-
-
-# The names of the alternatives, how many voters and unique orders there are, how a line with a
-# ballot looks, and those lines.
-_Header = tuple[tuple[str, ...], int, int | None, re.Pattern[str], _Lines]
 
 
 def _read_preflib(
@@ -518,9 +452,7 @@ def _read_preflib(
     lines = _lines(path, progress)
     if not lines:
         raise DataError("The input is empty: no ballot in it.")
-    modern = lines[0][1].startswith("#")
-    header = (_modern_header if modern else _old_header)(lines, 0 if empty else 1)
-    names, voters, unique, pattern, lines_of_ballots = header
+    names, voters, unique, lines_of_ballots = _header(lines, 0 if empty else 1)
     complete, ties = PREFLIB[preflib_ending(path)]
     k = len(names)
     # Of a file of a few bytes that stands for more ballots than are read, none is.
@@ -538,7 +470,7 @@ def _read_preflib(
     places: dict[Hashable, int] = {number: number - 1 for number in range(1, k + 1)}
     for number, line in lines_of_ballots:
         where = f"line {number}"
-        count, order = _ballot(line, pattern, where)
+        count, order = _ballot(line, where)
         if not ties and any(len(place) > 1 for place in order):
             raise DataError(f"{where}: a tie; a file with ties is named .toc or .toi.")
         if complete and sum(map(len, order)) < k:
@@ -578,7 +510,8 @@ def _lines(path: Path, progress: Progress | None) -> _Lines:
     return found
 
 
-def _modern_header(lines: _Lines, fewest: int) -> _Header:
+def _header(lines: _Lines, fewest: int) -> tuple[tuple[str, ...], int, int | None, _Lines]:
+    """Return the names, how many voters and unique orders there are, and the lines of ballots."""
     values: dict[str, str] = {}
     names: dict[int, str] = {}
     end = next((at for at, (_, line) in enumerate(lines) if line[0] != "#"), len(lines))
@@ -597,27 +530,10 @@ def _modern_header(lines: _Lines, fewest: int) -> _Header:
     k = _whole(values.get(_ALTERNATIVES), f"header: {_ALTERNATIVES}")
     voters = _whole(values.get(_VOTERS), f"header: {_VOTERS}", fewest)
     orders = _whole(values[_ORDERS], f"header: {_ORDERS}", fewest) if _ORDERS in values else None
-    return _names(names, k), voters, orders, _MODERN, lines[end:]
-
-
-def _old_header(lines: _Lines, fewest: int) -> _Header:
-    """Return the header of a file from before 2022: a number, the names, three numbers."""
-    k = _whole(lines[0][1], f"line {lines[0][0]}: the number of alternatives")
-    if len(lines) < k + 2:
-        raise DataError("The header is cut short: a line is missing for each alternative.")
-    names: dict[int, str] = {}
-    for number, line in lines[1 : k + 1]:
-        place, comma, name = line.partition(",")
-        where = f"line {number}: the number of an alternative"
-        if not comma or _whole(place, where) in names:
-            raise DataError(f"{where} must stand there once, before a comma and its name.")
-        names[int(place)] = name.strip()
-    number, line = lines[k + 1]
-    where = f"line {number}: numbers of voters, ballots and different ballots"
-    totals = [_whole(part, where, fewest) for part in line.split(",")]
-    if len(totals) != 3 or totals[0] != totals[1]:  # noqa: PLR2004 (as the message says)
-        raise DataError(f"{where} must be three, the first two equal.")
-    return _names(names, k), totals[0], totals[2], _OLD, lines[k + 2 :]
+    if len(names) != k or sorted(names) != list(range(1, k + 1)):
+        raise DataError("header: there must be one name for each alternative, numbered from 1.")
+    known = item_names([names[number] for number in sorted(names)], "header: alternatives")
+    return known, voters, orders, lines[end:]
 
 
 def _whole(text: str | None, what: str, least: int = 1) -> int:
@@ -627,19 +543,13 @@ def _whole(text: str | None, what: str, least: int = 1) -> int:
     return int(text)
 
 
-def _names(names: dict[int, str], k: int) -> tuple[str, ...]:
-    if len(names) != k or sorted(names) != list(range(1, k + 1)):
-        raise DataError("header: there must be one name for each alternative, numbered from 1.")
-    return item_names([names[number] for number in sorted(names)], "header: alternatives")
-
-
-def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[list[int]]]:
-    found = pattern.fullmatch(re.sub(r"\s+", "", line))
-    order = (found[2] or "") if found else ""
+def _ballot(line: str, where: str) -> tuple[int, list[list[int]]]:
+    found = _COUNTED.fullmatch(re.sub(r"\s+", "", line))
+    order = found[2] if found else ""
     if not found or not _ORDER.fullmatch(order):
         raise DataError(
             f"{where}: expected a count and numbers of alternatives, best first, ties in braces: "
-            f"{'5: ' if pattern is _MODERN else '5,'}1,2,{{3,4}}."
+            "5: 1,2,{3,4}."
         )
     places = [[int(one) for one in _NUMBER.findall(place)] for place in _PLACES.findall(order)]
     return _whole(found[1], f"{where}: the count"), places

@@ -15,7 +15,7 @@ from sordino.preferences.ballots import (
     flat_ranks,
     order_ranks,
 )
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import read_rankings
 
 BALLOTS = st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=6), min_size=1, max_size=8)
 
@@ -55,8 +55,12 @@ def test_consecutive_ranks_say_the_same_in_one_way(ballots):
 
 @given(BALLOTS)
 def test_complete_means_no_tie_and_nobody_left_out(ballots):
-    starts, ranks = flat(ballots)
-    found = Rankings.from_flat(np.arange(len(ranks))[:, None], starts, ranks).complete
+    texts = [{"prompt": "", "candidates": [f"{at}" for at in range(len(b))]} for b in ballots]
+    rows = [
+        {**one, "ranks": [rank or None for rank in ballot]}
+        for one, ballot in zip(texts, ballots, strict=True)
+    ]
+    found = read_rankings(rows).complete
     wanted = [0 not in ballot and len(set(ballot)) == len(ballot) for ballot in ballots]
     assert found.tolist() == wanted
 

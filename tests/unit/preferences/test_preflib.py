@@ -28,11 +28,6 @@ def modern(ballots, voters=None, orders=None, names=NAMES, extra=()):
     )
 
 
-def old(ballots, voters, total, orders, names=NAMES):
-    named = [f"{number},{name}" for number, name in names.items()]
-    return "\n".join([str(len(names)), *named, f"{voters},{total},{orders}", *ballots])
-
-
 @pytest.fixture
 def read(tmp_path):
     def reader(text, kind="toi", packed=False):
@@ -52,10 +47,9 @@ PARTIAL = Counter({(1, 2, 3, 3): 3, (0, 0, 1, 0): 2, (0, 1, 0, 2): 1, (1, 1, 1, 
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_both_formats_give_every_ballot(read, packed):
+def test_a_file_gives_every_ballot(read, packed):
     new = modern(["3: 1,2,{3,4}", "2: 3", "1:2, 4", "1: {1,2,3,4}"])
-    before = old(["3,1,2,{3,4}", "2,3", "1,2,4", "1,{1,2,3,4}"], 7, 7, 4)
-    for text in (new, before, new.replace("\n", "\r\n"), "\ufeff" + new):
+    for text in (new, new.replace("\n", "\r\n"), "\ufeff" + new):
         found = read(text, packed=packed)
         assert counted(found) == PARTIAL
         assert found.items == tuple(sorted(NAMES.values()))
@@ -125,9 +119,6 @@ def test_counts_that_disagree(read):
     for text, word in (
         (modern(["2: 1", "1: 2"], voters=4), "number of voters"),
         (modern(["2: 1", "1: 2"], orders=3), "unique orders"),
-        (old(["2,1", "1,2"], 4, 4, 2), "number of voters"),
-        (old(["2,1", "1,2"], 3, 4, 2), "first two equal"),
-        (old(["2,1", "1,2"], 3, 3, 1), "unique orders"),
         (modern([], voters=1, orders=1), "number of voters"),
         (modern(["1: 1"] * 5, voters=4), "more lines with ballots"),
         (modern(["999999999: 1"], voters=3), "number of voters"),
@@ -148,14 +139,9 @@ def test_counts_that_disagree(read):
         (modern(["1: 1"]).replace("# NUMBER VOTERS: 1", "# nothing"), "NUMBER VOTERS"),
         (modern(["1: 1"]).replace("ALTERNATIVES: 4", "ALTERNATIVES: four"), "NUMBER ALTERNATIVES"),
         (modern(["1: 1"]).replace("ALTERNATIVES: 4", "ALTERNATIVES: 5"), "one name for each"),
-        ("4\n1,a\n2,b", "cut short"),
-        ("2\n1,a\n1,b\n1,1,1\n1,1", "line 3: .*once"),
-        ("2\n1,a\n2\n1,1,1\n1,1", "line 3: .*once"),
-        ("2\n1,a\nx,b\n1,1,1\n1,1", "line 3: "),
-        ("2\n1,a\n2,b\n1,1\n1,1", "line 4: .*three"),
-        ("2\n1,a\n2,b\n1,1,1\n1:1", "line 5: expected a count"),
-        ("x", "line 1"),
-        ('{"items": ["a", "b"]}', "line 1"),
+        ("2\n1,a\n2,b\n1,1,1\n1,1", "NUMBER ALTERNATIVES"),
+        ("x", "NUMBER ALTERNATIVES"),
+        ('{"items": ["a", "b"]}', "NUMBER ALTERNATIVES"),
     ],
 )
 def test_headers_that_cannot_be_used(read, text, word):

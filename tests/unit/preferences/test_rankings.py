@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.features import FunctionFeatures, HashedText
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.preferences.rankings import Rankings, read_rankings
 
 NAMES = ["tea", "beer", "milk", "ale"]
@@ -68,23 +68,26 @@ def test_everything_public_is_independent_of_the_ranks(ranks, one, other):
 def test_every_candidate_keeps_its_rank(ranks):
     table = np.arange(4 * len(ranks), dtype=float).reshape(len(ranks), 4, 1)
     found = Rankings.from_ranks(table, ranks, unlisted=0)
-    twice = Rankings.from_flat(table.reshape(-1, 1), np.arange(len(ranks) + 1) * 4, np.ravel(ranks))
     back = np.empty(4 * len(ranks), dtype=int)
     back[found.given[:, 0].astype(int)] = found.doubled_ranks()
     items = Rankings.from_ranks(NAMES, ranks, unlisted=0, offered="all")
     doubled = items.doubled_ranks().reshape(-1, 4)
     straight = doubled[:, [items.items.index(name) for name in NAMES]]
     assert back.tolist() == straight.ravel().tolist()
-    assert public(found) == public(twice)
     assert found.given[:4, 0].tolist() == [3.0, 2.0, 1.0, 0.0], "from the largest to the smallest"
-    assert found.ranks.tolist() == twice.ranks.tolist()
 
 
 def test_ballots_of_different_sizes():
     sizes, generator = [2, 5, 3], np.random.default_rng(0)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    ranks = np.concatenate([generator.permutation(k) + 1 for k in sizes])
-    rankings = Rankings.from_flat(generator.normal(size=(10, 2)), starts, ranks)
+    ballots = [
+        {
+            "prompt": f"q{k}",
+            "candidates": [f"a{i}" for i in range(k)],
+            "ranks": (generator.permutation(k) + 1).tolist(),
+        }
+        for k in sizes
+    ]
+    rankings = read_rankings(ballots)
     assert rankings.sizes.tolist() == sizes
     assert rankings.complete.all()
     part = rankings.part([2, 0])
@@ -93,7 +96,7 @@ def test_ballots_of_different_sizes():
             rankings.part(mistaken)
     assert part.sizes.tolist() == [3, 2]
     assert part.ranks.tolist() == [*rankings.ranks[7:], *rankings.ranks[:2]]
-    assert part.given.tolist() == [*rankings.given[7:].tolist(), *rankings.given[:2].tolist()]
+    assert part.candidates == (*rankings.candidates[7:], *rankings.candidates[:2])
     part.refuse_other_order()
 
 
@@ -178,47 +181,13 @@ def test_two_candidates_are_a_pair(outcomes, turned):
         turn = -1 if turned else 1
         row = {"prompt": "p", "candidates": texts[::turn], "ranks": ranks[outcome][::turn]}
         ballots.append(row)
-    found, wanted = read_rankings(ballots).as_pairs(), read_pairs(pairs)
-    found.refuse_other_order()
-    for name in ("keys", "public_digest", "prompts", "first", "second", "persons"):
+    found, wanted = read_rankings(ballots), read_pairs(pairs)
+    for name in ("keys", "public_digest", "prompts", "persons"):
         assert getattr(found, name) == getattr(wanted, name)
-    assert found.labels.tolist() == wanted.labels.tolist()
-
-
-@given(st.lists(st.sampled_from([[1, 2], [2, 1], [1, 1], [0, 0], [1, 0]]), min_size=1, max_size=9))
-def test_two_rows_of_features_are_a_pair(ranks):
-    n = len(ranks)
-    cube = np.random.default_rng(n).integers(-2, 3, size=(n, 2, 4))
-    cube[:, 1, 3] += 9  # no two rows are the same, and either of them may lead
-    label = {(1, 2): 1, (2, 1): 0, (1, 1): 0.5, (0, 0): 0.5, (1, 0): 1}
-    labels = [label[tuple(ballot)] for ballot in ranks]
-    found = Rankings.from_ranks(cube, ranks, unlisted=0).as_pairs()
-    wanted = Pairs.from_features(cube[:, 0] - cube[:, 1], labels)
-    assert found.given.tolist() == wanted.given.tolist()
-    assert found.labels.tolist() == wanted.labels.tolist()
-
-
-def test_two_items_are_a_pair():
-    for items in (["a", "b"], ["b", "a"], ["cat", "dog"], ["x", "q"], ["tea", "milk"]):
-        rankings = Rankings.from_orders(items, [items, items[::-1], []], offered="all")
-        found = rankings.as_pairs()
-        found.refuse_other_order()
-        rows = [
-            {"prompt": "", "first": items[0], "second": items[1]} | {"label": y}
-            for y in (1, 0, 0.5)
-        ]
-        wanted = read_pairs(rows)
-        assert (found.keys, found.first, found.second) == (wanted.keys, wanted.first, wanted.second)
-        assert found.labels.tolist() == wanted.labels.tolist()
-        given = Rankings.from_ranks(items, [[1, 2], [2, 1]], features=[[1.0], [3.0]]).as_pairs()
-        assert given.given.tolist() == [[2.0], [2.0]]
-        assert given.labels.tolist() == [0, 1]
-
-
-def test_three_candidates_are_no_pair():
-    rankings = Rankings.from_flat(np.eye(5), [0, 2, 5], [1, 2, 1, 2, 3])
-    with pytest.raises(DataError, match="Ballot 1 has more than two"):
-        rankings.as_pairs()
+    assert (found.candidates[::2], found.candidates[1::2]) == (wanted.first, wanted.second)
+    doubled = found.doubled_ranks()
+    labels = {-1: 1, 1: 0, 0: 2}
+    assert [labels[x] for x in np.sign(doubled[::2] - doubled[1::2])] == wanted.labels.tolist()
 
 
 # --- features ---
@@ -236,7 +205,7 @@ def test_features_of_texts_follow_the_candidates():
     with pytest.raises(UsageError, match="items are needed"):
         rankings.item_features(FEATURES)
     with pytest.raises(UsageError, match="left out"):
-        Rankings.from_flat(np.eye(2), [0, 2], [1, 2]).flat_features(FEATURES)
+        Rankings.from_ranks([np.eye(2)], [[1, 2]]).flat_features(FEATURES)
 
 
 def test_features_of_items():
@@ -289,9 +258,6 @@ def test_features_of_items():
         (lambda: Rankings.from_orders(NAMES, [[], ["wine"]]), DataError, "ballot 1 .* unknown"),
         (lambda: Rankings.from_orders(NAMES, [["ale", "ale"]]), DataError, "ballot 0 .* twice"),
         (lambda: Rankings.from_orders("tea", [["t"]]), DataError, "list"),
-        (lambda: Rankings.from_flat(np.eye(3), [0, 2], [1, 2]), DataError, "shape"),
-        (lambda: Rankings.from_flat(np.eye(2), [], [1, 2]), DataError, "starts"),
-        (lambda: Rankings.from_flat(np.eye(2), [0, 2], [1, 2, 3]), DataError, "ranks"),
     ],
 )
 def test_arrays_that_cannot_be_used(make, error, word):

@@ -119,7 +119,7 @@ def test_a_repeat_of_one_person_is_not_counted(tmp_path, monkeypatch):
 def test_a_person_with_many_ballots_is_limited_and_the_noise_hides_all_that_count(tmp_path):
     made = slates()
     persons = [f"p{index % 8}" for index in range(40)]
-    rankings = Rankings.from_flat(made.given, made.starts, made.ranks, persons)
+    rankings = Rankings.from_ranks(made.given.reshape(40, 3, 4), made.ranks.reshape(40, 3), persons)
     noise = RankingGaussian(1.0, delta=DELTA, statistic="borda", records_per_person=3)
     ledger = account(tmp_path, unit="person")
     released = release_rankings(rankings, noise, ledger=ledger)
@@ -270,7 +270,7 @@ def test_items_with_features_and_other_candidates_without_privacy(tmp_path):
     )
     assert reward.weights[0] == pytest.approx(1.0, abs=0.4)
     assert reward.worths()[0][1] == pytest.approx(reward.weights[0])
-    made = Rankings.from_flat(np.vstack([given] * 9), np.arange(10) * 4, np.tile([1, 2, 3, 0], 9))
+    made = Rankings.from_ranks([given] * 9, [[1, 2, 3, 0]] * 9, unlisted=0)
     other = sordino.fit_reward(
         made,
         mechanism=sordino.NonPrivate(),
@@ -427,7 +427,8 @@ def test_a_part_of_a_tilted_loss_has_its_share_of_the_tilt():
 
 def test_long_features_are_shrunk_to_the_bound(tmp_path):
     rankings, _ = world(200)
-    long = Rankings.from_flat(100 * rankings.given, rankings.starts, rankings.ranks)
+    cube = 100 * rankings.given.reshape(200, 4, 3)
+    long = Rankings.from_ranks(cube, rankings.ranks.reshape(200, 4))
     one, other = (fitted(r, tmp_path / str(i)) for i, r in enumerate((rankings, long)))
     np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=1e-8)
     loose = fitted(long, tmp_path / "2", tilted(bound=100.0))
@@ -504,7 +505,8 @@ def test_what_is_refused_spends_nothing_and_names_no_record(tmp_path, linear_wor
 
 def test_persons_are_a_caveat_whether_ballots_name_them_or_not(tmp_path):
     made = world(20)[0]
-    named = Rankings.from_flat(made.given, made.starts, made.ranks, ["ann"] * 20)
+    cube = made.given.reshape(20, 4, 3)
+    named = Rankings.from_ranks(cube, made.ranks.reshape(20, 4), ["ann"] * 20)
     promise = fitted(named, tmp_path / "named").guarantee
     assert "person-group" in promise.caveats
     assert fitted(made, tmp_path / "nameless").guarantee == promise
