@@ -197,9 +197,7 @@ _CELLS: Final = 1 << 18  # numbers in a case, at most
 _LARGEST: Final = 1e12  # more records than any case holds
 
 
-_FINEST: Final = 2**40  # steps of one record: 2^20 records of a chunk then sum below 2^63
-_STEPS: Final = 2**20
-_DIVIDES: Final = 1e-9  # a bound of 1.0 is ten steps of 0.1, whatever their last bits say
+_STEPS: Final = 2**20  # that a bound is divided into
 _EXPONENTIAL_CELLS: Final = 1 << 20  # numbers held at once
 
 
@@ -233,9 +231,6 @@ class ExponentialMechanism(Draws[np.ndarray]):
     reference: tuple[float, ...] = field(kw_only=True)
     # The relation that `event` is about, as the ledger keeps it.
     neighbors: NeighboringRelation = field(kw_only=True)
-    # Step that scores are rounded to, `bound`·2^-20 if left out; made a little smaller where
-    # `bound` is no whole number of steps.
-    grid: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _validate.settle(
@@ -246,13 +241,6 @@ class ExponentialMechanism(Draws[np.ndarray]):
         )
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
         _validate.positive("2·bound", 2 * self.bound)
-        if self.grid is not None:
-            _validate.settle(self, grid=_validate.positive)
-            if not 1 <= self.bound / self.grid <= _FINEST:
-                raise UsageError(
-                    f"grid must be at most bound={self.bound!r} and at least bound·2^-40, got "
-                    f"{self.grid!r}. Leave it out to take bound·2^-20."
-                )
 
     @classmethod
     def calibrated(
@@ -263,7 +251,6 @@ class ExponentialMechanism(Draws[np.ndarray]):
         bound: float,
         reference: tuple[float, ...],
         neighbors: NeighboringRelation,
-        grid: float | None = None,
     ) -> ExponentialMechanism:
         """Return the mechanism of least temperature whose one draw keeps (epsilon, delta)."""
         # Guarantee: The accountant shows (epsilon, delta) for one draw under ``neighbors``; see the
@@ -276,15 +263,10 @@ class ExponentialMechanism(Draws[np.ndarray]):
                 f"epsilon={epsilon!r} with delta={delta!r} is kept by no finite temperature. "
                 "Use a larger epsilon, or draw from the reference, which costs nothing."
             )
-        make = partial(cls, bound=bound, reference=reference, neighbors=neighbors, grid=grid)
+        make = partial(cls, bound=bound, reference=reference, neighbors=neighbors)
         start = make(1.0).sensitivity(neighbors)
         temperature = rounded_up(Fraction(start) / room, "temperature")
         return least_that_keeps(temperature, make, lambda made: made.event.bounded_range <= target)
-
-    @property
-    def _steps(self) -> int:
-        """Return how many steps make the bound: a whole number, so that none of it is lost."""
-        return _STEPS if self.grid is None else math.ceil(self.bound / self.grid - _DIVIDES)
 
     @property
     def event(self) -> BoundedRangeEvent:
@@ -339,16 +321,16 @@ class ExponentialMechanism(Draws[np.ndarray]):
         # the two scores in steps, and how many records of them lift two actions so far
         wanted = lifts * min(temperature / bound, _LARGEST)
         rows = math.ceil(min(wanted.max(), _CELLS // len(reference)))
-        heights = np.ceil(wanted / max(wanted.max(), rows, math.ulp(0.0)) * self._steps)
-        before = (heights[1] - heights[0]) * rows / self._steps * record - lead - (width - record)
+        heights = np.ceil(wanted / max(wanted.max(), rows, math.ulp(0.0)) * _STEPS)
+        before = (heights[1] - heights[0]) * rows / _STEPS * record - lead - (width - record)
         if width < 2 * _FLOOR and not -_FLOOR < before < _FLOOR - width:
             raise UsageError(
                 f"No worst case of at most {_CELLS} numbers attains the bounded range at "
-                f"temperature={temperature!r}: the reference is too uneven, or the grid too "
-                "coarse. Audit with a more even reference, or a finer grid."
+                f"temperature={temperature!r}: the reference is too uneven. Audit with a more even "
+                "reference."
             )
         one, other = np.zeros((2, rows + 1, len(reference)))
-        one[:rows, [first, second]] = other[:rows, [first, second]] = heights / self._steps * bound
+        one[:rows, [first, second]] = other[:rows, [first, second]] = heights / _STEPS * bound
         one[rows, second] = bound
         other[rows, first] = bound if lowers else 0.0
         return WorstCase(one, other[:rows] if neighbors is ADD_OR_REMOVE_ONE else other)
@@ -358,7 +340,7 @@ class ExponentialMechanism(Draws[np.ndarray]):
         # SLACK leaves for them; the others are floored, in 50 digits as in real numbers.
         totals = self._totals(values)
         most = max(totals.values())
-        unit = DIGITS.multiply(Decimal(self._steps), Decimal(self.temperature))
+        unit = DIGITS.multiply(Decimal(_STEPS), Decimal(self.temperature))
         step = DIGITS.divide(Decimal(self.bound), unit)
         for action, chance in enumerate(self.reference):
             if chance == 0:
@@ -380,18 +362,16 @@ class ExponentialMechanism(Draws[np.ndarray]):
         totals = [0] * len(support)
         for start in range(0, len(scores), rows):
             part = scores[start : start + rows, support]
-            sums = _in_steps(part, self.bound, self._steps).sum(axis=0).tolist()
+            sums = _in_steps(part, self.bound).sum(axis=0).tolist()
             totals = [total + more for total, more in zip(totals, sums, strict=True)]
         return dict(zip(support.tolist(), totals, strict=True))
 
 
-def _in_steps(
-    scores: Float[np.ndarray, "n s"], bound: float, steps: int
-) -> Int64[np.ndarray, "n s"]:
-    """Return each row less its least score in steps of bound/steps, cut and rounded."""
+def _in_steps(scores: Float[np.ndarray, "n s"], bound: float) -> Int64[np.ndarray, "n s"]:
+    """Return each row less its least score in steps of bound·2^-20, cut and rounded."""
     with np.errstate(over="ignore"):  # an infinite difference is cut like any other
         above = (scores - scores.min(axis=1, keepdims=True)) / bound
-    return np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)
+    return np.asarray(np.rint(np.minimum(above, 1.0) * _STEPS), dtype=np.int64)
 
 
 def digits(count: int) -> Context:

@@ -164,7 +164,7 @@ GOOD = {
     SecondMoment: {"standard_deviation": 3.0, **NOISED},
     LabelGaussian: {"epsilon": 1.0, "delta": 1e-6, "grid": 2.0**-20, "records_per_person": 2},
     RankingGaussian: {"epsilon": 1.0, "delta": 1e-6, "statistic": "borda", "grid": 2.0**-20},
-    ExponentialMechanism: {"temperature": 0.5, "bound": 1.0, "grid": 2.0**-20, **FLAT},
+    ExponentialMechanism: {"temperature": 0.5, "bound": 1.0, **FLAT},
     SoftmaxMechanism: {"temperature": 0.5, "score_range": 0.3, "draws": 2, **FLAT},
     MinimumCount: {"epsilon": 0.5, "delta": 1e-3},
     ObjectivePerturbation: {"epsilon": 1.0, **NOISED},
