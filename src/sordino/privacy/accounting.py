@@ -122,22 +122,21 @@ def calibrate(
     *,
     neighbors: NeighboringRelation,
     bracket: tuple[float, float] = (1e-9, 1e9),
-    spent: Events = (),
     count: int = 1,
 ) -> float:
-    """Return the largest parameter whose event fits the budget on top of what was spent."""
+    """Return the largest parameter whose event fits the budget."""
     # `fits` was true of the event at the result, whether or not the loss really grows with the
     # parameter.
     # Source: docs/privacy.md, "Ledger" (bisection on the composed guarantee).
-    counts, (low, high) = _counted(spent, neighbors), bracket
+    low, high = bracket
     epsilon = non_negative("budget_epsilon", budget_epsilon)
     delta = failure_probability("budget_delta", budget_delta)
     if not 0 < low < high < math.inf:
         raise UsageError(f"bracket must be two positive numbers, smaller first, got {bracket!r}.")
 
     def holds(parameter: float, *, numerical: bool) -> bool:
-        more = _counted([*counts.items(), (make_event(parameter), count)], neighbors)
-        return _fit_counted(more, neighbors, epsilon, delta, numerical=numerical)
+        counts = _counted([(make_event(parameter), count)], neighbors)
+        return _fit_counted(counts, neighbors, epsilon, delta, numerical=numerical)
 
     if not holds(low, numerical=True):
         raise PrivacyError(

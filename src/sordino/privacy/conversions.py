@@ -543,8 +543,8 @@ def _exact_loss(threshold: int, others: int) -> Decimal:
 
 def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, float]:
     """Return (epsilon, delta) of a group, from those of one change."""
-    # An upper bound for every group of that size, under the same relation. For Gaussian noise and
-    # bounded range the own functions are tighter.
+    # An upper bound for every group of that size, under the same relation. Of Gaussian noise and
+    # bounded range g times as much is tighter.
     # `(g ε, δ (e^{gε} − 1)/(e^ε − 1))`; at epsilon 0 the second is g δ.
     # Source: Vadhan (2017), Lemma 2.2, with the geometric sum written out.
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
@@ -562,14 +562,6 @@ def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, f
     grown = delta * math.exp((size - 1) * epsilon) if log_delta > -1 else math.exp(log_delta)
     rounding += 1e-15 * abs(math.log(delta))
     return size * epsilon, min(1.0, grown * share * rounding)
-
-
-def group_gaussian(mu: float, size: int) -> float:
-    """Return mu of a group, from mu of one change: size · mu."""
-    # An upper bound for every group of that size: sensitivities of single changes add by the
-    # triangle inequality.
-    # Source: Dong, Roth, Su (2022), Theorem 2.14.
-    return integer("size", size, at_least=1) * non_negative("mu", mu)
 
 
 def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]:

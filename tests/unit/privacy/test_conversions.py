@@ -63,7 +63,6 @@ def test_randomized_response_of_the_specification(row):
 
 
 def test_group_functions():
-    assert c.group_gaussian(0.5, 3) == 1.5
     assert c.group_approximate(0.0, 1e-6, 4) == (0.0, 4e-6)
     assert c.group_approximate(0.7, 1e-6, 1) == (0.7, 1e-6)
     assert c.group_approximate(1.0, 1e-6, 1000) == (1000.0, 1.0)
@@ -114,7 +113,6 @@ def test_relations():
         lambda: c.zcdp_delta(-1.0, 1.0),
         lambda: c.zcdp_epsilon(2.0, 1.0),
         lambda: c.pure_to_zcdp(-1.0),
-        lambda: c.group_gaussian(1.0, 0),
         lambda: c.group_approximate(1.0, 1e-6, 1.5),
         lambda: c.replace_from_add_remove(1.0, 1.0),
         lambda: c.randomized_response_threshold(0.0),
