@@ -64,14 +64,11 @@ CASES = {
     ),
     "intrinsic": ("file", judged, ["align", "IN", "--noise", "draws", *RECORDS, "--draws", "2"]),
     "ballots": ("file", ranked, ["align", "IN", "--noise", "estimate", *RECORDS, "--all-offered"]),
-    **{
-        f"trajectories, {noise}": (
-            "file",
-            walked,
-            ["align", "IN", "--noise", noise, *WALKED, *more],
-        )
-        for noise, more in (("estimate", ["--second-moment"]), ("draws", ["--draws", "2"]))
-    },
+    "trajectories": (
+        "file",
+        walked,
+        ["align", "IN", "--noise", "estimate", *WALKED, "--second-moment"],
+    ),
     "arms": ("file", pulled, BANDIT),
     "regression": ("file", pulled, [*BANDIT, "--method", "linear", "--context-columns", "age"]),
 }

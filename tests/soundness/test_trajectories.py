@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sordino.preferences.trajectories import read_trajectories, sum_of_steps
+from sordino.preferences.trajectories import read_trajectories
 
 HIDDEN = {"hides_records": True, "person_field": None, "horizon": 3, "dimension": 2}
 
@@ -27,8 +27,3 @@ def test_no_step_counts_more_than_was_said(size, bound):
     assert (np.linalg.norm(read.pairs.given, axis=1) <= read.difference_bound).all()
     if size > 3:  # attained: the bound is not loose
         assert np.linalg.norm(farthest) == pytest.approx(read.difference_bound, rel=1e-12)
-    ends = [
-        sum_of_steps(side, "x", table=None, horizon=3, feature_bound=bound)
-        for side in (far, opposite)
-    ]
-    assert np.linalg.norm(ends[0] - ends[1]) <= read.difference_bound * (1 + 1e-12)

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import typer
 
 from sordino import _random, _validate
@@ -27,10 +26,8 @@ from sordino.policies.gibbs import CandidatePolicy, ConfidencePolicy, WithheldPo
 from sordino.preferences.containers import Progress
 from sordino.preferences.features import HashedText, Intercept
 from sordino.preferences.files import read_rows
-from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
+from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import JUDGING_FIELDS, Text, read_text
-from sordino.preferences.schemas import TRAJECTORIES
-from sordino.preferences.trajectories import read_trajectories, step_table, sum_of_steps
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
@@ -42,7 +39,7 @@ from sordino.rewards.release_checks import weighed
 from sordino.rewards.withheld import WithheldReward
 from sordino.runs.align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from sordino.runs.align_run import remake_policy
-from sordino.runs.align_settings import ClassFile, StepFeatures
+from sordino.runs.align_settings import ClassFile
 from sordino.runs.progress import Bar
 from sordino.runs.run import Limit, Run, describe_draw, paid_here, quiet
 from sordino.runs.settings import (
@@ -60,7 +57,7 @@ from . import app, command, finish, say_simulated, tell
 
 _TITLE = "sordino choose"
 _BATCH = 2048
-_Question = tuple[Any, Any]  # a prompt and texts; or None and features, a row for each candidate
+_Question = tuple[Text, list[Text]]  # a prompt, and answers to it
 _PROBLEM = "This run cannot be used"
 
 
@@ -79,7 +76,6 @@ class Choose(Spending):
         "answer spends.",
         metavar="PREFS",
     )
-    step_features: StepFeatures = None
     candidates: ClassFile = None
     ledger: RunLedger = None
     simulate_seed: int | None = PrivacyOption("A seed, to repeat the draws.", min=0)
@@ -92,22 +88,12 @@ class Choose(Spending):
     @property
     def asked(self) -> tuple[Path | None, ...]:
         """Return the public files that say what is drawn."""
-        return self.prompts, self.folder / RESULT, self.step_features
+        return self.prompts, self.folder / RESULT
 
-    def questions(self, about: Mapping[str, Any], progress: Progress) -> Iterator[_Question]:
-        """Yield what is chosen from: texts, or the sums of features of a run on trajectories."""
-        if about.get("judged") != TRAJECTORIES:
-            refuse_options(self, "this run learned from texts", "step_features")
-            yield from read_questions(self.prompts, progress)
-            return
-        table = None if self.step_features is None else step_table(self.step_features)
-        terms = {"table": table, "horizon": about["horizon"], "feature_bound": about["step_bound"]}
-        for where, row in read_rows(self.prompts, progress=progress):
-            listed = enumerate(_candidates(row, where))
-            sums = [sum_of_steps(one, f"{where}: candidate {at}", **terms) for at, one in listed]
-            if len({len(one) for one in sums}) > 1:
-                raise DataError(f"{where}: all steps must have as many features.")
-            yield None, np.array(sums)
+    def questions(self) -> list[_Question]:
+        """Return what is chosen from."""
+        with Bar.shown("Choosing") as bar:
+            return list(read_questions(self.prompts, bar))
 
     def write(self, rows: list[dict[str, Any]], *, simulated: bool) -> bool:
         """Write what was drawn, or print it; return whether nothing is left to say."""
@@ -140,9 +126,7 @@ def choose(settings: Choose) -> None:
                 "the raw judgments that it was prepared for. Nothing was drawn. Every answer "
                 "spends."
             )
-        policy = run.policy(settings)
-        with Bar.shown("Choosing") as bar:
-            questions = list(settings.questions(run.about, bar))
+        policy, questions = run.policy(settings), settings.questions()
         outcome = _WithheldDraws(
             settings=settings, run=run, policy=policy, questions=questions
         ).outcome()
@@ -159,11 +143,10 @@ def choose(settings: Choose) -> None:
         raise DataError(f"{_PROBLEM}: it holds a policy over actions, and no reward of answers.")
     reward = RewardModel.load(settings.folder / "reward.json", features=known)
     with malformed(RESULT):
-        terms, about = dict(result["policy"]), dict(result["data"])
+        terms = dict(result["policy"])
         remake_policy(reward, terms, temperature=None)  # what the file says, before an option
     free = remake_policy(reward, terms, temperature=settings.temperature)
-    with Bar.shown("Choosing") as bar:
-        questions = list(settings.questions(about, bar))
+    questions = settings.questions()
     rows = list(_drawn(free, iter(questions), settings.simulate_seed))
     effect = None
     if questions and isinstance(free, ConfidencePolicy):
@@ -213,17 +196,14 @@ def _candidates(row: object, where: str) -> list[Any]:
     return options
 
 
-def _columns(questions: Sequence[_Question]) -> tuple[list[Any] | None, list[Any]]:
-    """Return prompts, or None where there are none, and candidates."""
-    prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
-    return None if None in prompts else prompts, candidates
+def _columns(questions: Sequence[_Question]) -> tuple[list[Text], list[list[Text]]]:
+    """Return prompts and candidates."""
+    return [row[0] for row in questions], [row[1] for row in questions]
 
 
 def _chosen(question: _Question, pick: int) -> dict[str, Any]:
-    """Return the answer that was drawn; of a trajectory which candidate it is, from 0."""
+    """Return the answer that was drawn."""
     prompt, answers = question
-    if prompt is None:
-        return {"answer": int(pick)}
     return {"prompt": prompt, "answer": answers[pick]}
 
 
@@ -254,7 +234,6 @@ class _PreparedRun:
     reading: dict[str, Any]  # how judgments are read
     data: str  # name of the data set on the ledger
     public_digest: str | None  # of the questions, where they are public
-    about: dict[str, Any]  # what is public of trajectories, if it was prepared for some
 
     @classmethod
     def read(cls, folder: Path) -> _PreparedRun:
@@ -267,9 +246,6 @@ class _PreparedRun:
             read, families = values["reading"], values["reading"]["families"]
             if families is not None:
                 features = Intercept(features, families=families)
-            about = {name: read.get(name) for name in ("judged", "horizon", "step_bound")}
-            about["width"] = values["dimension"]
-            features = None if about["judged"] == TRAJECTORIES else features
             fit = {name: values[name] for name in ("ridge", "ball", "bound")}
             names = ("columns", "drop", "longest", "person_field", "levels", "ratings")
             return cls(
@@ -279,29 +255,15 @@ class _PreparedRun:
                 reading={name: read[name] for name in names},
                 data=values["data"],
                 public_digest=values["public_digest"],
-                about=about,
             )
 
     def policy(self, settings: Choose) -> WithheldPolicy:
         """Return the policy of a reward that is fitted here and now; nothing is spent."""
-        judgments, about, temperature = settings.judgments, self.about, settings.temperature
-        hidden: dict[str, Any] = {"hides_records": self.promise.unit == "record"}
+        hidden, temperature = self.promise.unit == "record", settings.temperature
         with Bar.shown("Reading") as bar:
-            pairs: Pairs | PrivatePairs
-            if about["judged"] == TRAJECTORIES:
-                read = {name: self.reading[name] for name in ("drop", "person_field")}
-                pairs = read_trajectories(
-                    cast("Path", judgments),
-                    features=settings.step_features,
-                    feature_bound=about["step_bound"],
-                    horizon=about["horizon"],
-                    dimension=about["width"] if settings.step_features is None else None,
-                    **read,
-                    **hidden,
-                    progress=bar,
-                ).pairs
-            else:
-                pairs = read_pairs(judgments, **self.reading, **hidden, progress=bar)
+            pairs = read_pairs(
+                settings.judgments, **self.reading, hides_records=hidden, progress=bar
+            )
         digest = pairs.public_digest if isinstance(pairs, Pairs) else None
         if isinstance(pairs, Pairs) and self.public_digest not in (None, digest):
             raise LedgerMismatch(

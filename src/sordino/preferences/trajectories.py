@@ -201,20 +201,6 @@ def _step_sum(
     return np.asarray(within[0])
 
 
-def sum_of_steps(
-    trajectory: object,
-    where: str,
-    *,
-    table: np.ndarray | None,
-    horizon: int,
-    feature_bound: float | None,
-) -> Float[np.ndarray, " d"]:
-    """Return Σ_h φ_h of one public trajectory, read and clipped as those of a comparison are."""
-    steps = _steps(trajectory, table, where)
-    # half of the difference to its own negative: the same checks, the same bound
-    return _step_sum(steps, -steps, where, horizon=horizon, feature_bound=feature_bound) / 2
-
-
 _TRAJECTORIES = Kind(  # of two trajectories
     fields=JUDGING_FIELDS,
     not_in_tables=(

@@ -80,12 +80,11 @@ class DrawNoise(AlignRun):
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was prepared in lines."""
         del ledger  # nothing was spent
-        out, table = self.settings.out, self.settings.step_features
-        more = "" if table is None else f" --step-features {table}"
+        out = self.settings.out
         rows = choice_rows(told) | self.plan_rows(told)
         return rows | {
             "written": str(out and out / "result.json"),
-            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS{more}",
+            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS",
         }
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
@@ -102,10 +101,9 @@ class DrawNoise(AlignRun):
             "noise": settings.noise,
             **self._chosen,
             **planned,
-            "dimension": self.dimension or settings.text_dimension,
+            "dimension": settings.text_dimension,
             "reading": settings.reading
-            | {"levels": settings.levels, "families": None if families is None else list(families)}
-            | self.inputs.about,
+            | {"levels": settings.levels, "families": None if families is None else list(families)},
             "data": ledger.data,
             # of public questions; None where questions are hidden
             "public_digest": None if settings.hides_texts else self._pairs.public_digest,
@@ -115,6 +113,11 @@ class DrawNoise(AlignRun):
     def _terms(self) -> dict[str, Any]:
         """Return temperature and ridge, and what one draw costs at most, whatever is asked."""
         # Nothing that is hidden enters: of records nothing at all, of labels the public questions.
+        if self.dimension is not None:
+            raise UsageError(
+                "These are vectors, and with --noise draws answers are chosen, which are texts. "
+                "Nothing was done. Use --noise estimate, or --noise labels."
+            )
         settings, longest = self.settings, self._longest()
 
         def range_of(ridge: float) -> float:
@@ -149,25 +152,13 @@ class DrawNoise(AlignRun):
         """Return the range of the change of the scores for any question at all."""
         # Source: docs/intrinsic.md, "Withheld rewards of preferences": of one question it may be
         # less, and what a draw is charged is the bound for its own.
-        settings, spread = self.settings, self._spread
+        settings, spread = self.settings, _SPREAD
         most = 2 * settings.ball * spread
         if not settings.hides_texts:
             return min(most, withheld_ridge_label_range(ridge, spread=spread, bound=longest))
         changes = 2 if settings.relation is REPLACE_ONE else 1
         once = withheld_record_range(ridge, spread=spread, bound=longest, ball=settings.ball)
         return min(most, changes * once)
-
-    @property
-    def _spread(self) -> float:
-        """Return how far the features of two candidates are apart at most."""
-        if self.dimension is None:
-            return _SPREAD
-        if (reach := self.inputs.reach) is None:
-            raise UsageError(
-                "--step-bound is needed with --noise draws of vectors: it bounds what one draw "
-                "costs, whatever is asked. Nothing was done. Give it, or use --noise estimate."
-            )
-        return reach  # candidates are shortened as the steps of the data are
 
     def _longest(self) -> float:
         """Return the bound on feature differences: of records it is a setting, of labels public."""

@@ -95,14 +95,6 @@ Relation = Annotated[
 ]
 
 
-StepFeatures = Annotated[
-    Path | None,
-    DataOption(
-        "Of trajectories that name states and actions: a public table of features, JSON or .npy, "
-        "by state and action, or by step, state and action.",
-        metavar="TABLE",
-    ),
-]
 ClassFile = Annotated[
     Path | None,
     FitOption(
@@ -262,7 +254,11 @@ class _Stepped(Promised):
     horizon: int | None = DataOption(
         "Of trajectories: the number of steps of each. With --unit record it must be said.", min=1
     )
-    step_features: StepFeatures = None
+    step_features: Path | None = DataOption(
+        "Of trajectories that name states and actions: a public table of features, JSON or .npy, "
+        "by state and action, or by step, state and action.",
+        metavar="TABLE",
+    )
     step_bound: float | None = PrivacyOption(
         "Of trajectories: the norm to which the features of each step are shortened, so that no "
         "difference of sums is longer than 2 x steps x this. --unit record needs it, or --bound."
