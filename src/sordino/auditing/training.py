@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt64
+from jaxtyping import Float, UInt64
 from scipy.stats import binom, chi2
 
 from sordino import _random, _validate
@@ -243,32 +243,18 @@ def _one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float,
     return group_approximate(claim.epsilon, claim.delta, changes)
 
 
-def _one_run_findings(
+def _one_run_finding(
     trainer: CentralTraining, canaries: Sequence[Canary], sure: Sure, entropy: Entropy
-) -> tuple[tuple[Finding, ...], tuple[Measurement, ...]]:
-    """Return what two attackers guess of a run; the run is trained, and paid for, here."""
+) -> tuple[Finding, Measurement]:
+    """Return what is guessed of the steps of a run; it is trained, and paid for, here."""
     # What the run promises covers everything that is looked at: canaries are made up, and the rest
     # is computed from what steps release. Nothing is drawn before the trainer's entry on its
     # ledger.
     # Source: Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
     refuse_few(len(canaries), "Nothing was trained and nothing was audited.")
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
-    scores = _trained(trainer, canaries, coins)
-    claim = _one_run_claim(trainer._run.promise, canaries)
-    sure = sure.shared(2)  # by two attackers
-    each = (judged_guesses(name, one, coins, claim, sure) for name, one in scores.items())
-    found, shown = zip(*each, strict=True)
-    return found, shown
-
-
-def _trained(
-    trainer: CentralTraining, canaries: Sequence[Canary], coins: Bool[np.ndarray, " m"]
-) -> dict[str, Float[np.ndarray, " m"]]:
-    """Train with the canaries that coins choose, and return the scores of both attackers."""
     chosen = [canary[0 if coin else 1] for canary, coin in zip(canaries, coins, strict=True)]
-    watcher = _Watcher(trainer, canaries)
-    before = watcher.losses()
-    own = trainer._units
+    watcher, own = _Watcher(trainer, canaries), trainer._units
     trainer._units = [*own, *(unit for unit in chosen if unit is not None)]
     trainer.add_callback(watcher)
     try:
@@ -276,11 +262,12 @@ def _trained(
     finally:
         trainer._units = own
         trainer.remove_callback(watcher)
-    return {"one-run-steps": watcher.seen, "one-run-weights": before - watcher.losses()}
+    claim = _one_run_claim(trainer._run.promise, canaries)
+    return judged_guesses("one-run-steps", watcher.seen, coins, claim, sure)
 
 
 class _Watcher:
-    """Sees what steps release, as a callback of transformers does, and keeps a score of each."""
+    """Sees what steps release, as a callback of transformers does, and keeps scores of canaries."""
 
     def __init__(self, trainer: CentralTraining, canaries: Sequence[Canary]) -> None:
         self._trainer = trainer
@@ -306,22 +293,14 @@ class _Watcher:
             with _moved(self._trainer, step):
                 seen.append([self._each(units) for units in self._sides])
         rises = [f * (ahead - behind) for f, ahead, behind in zip(factors, *seen, strict=True)]
-        self.seen += _signed(rises)
-
-    def losses(self) -> Float[np.ndarray, " m"]:
-        """Return the loss of every canary as the coin says yes, less that as it says no."""
-        return _signed([self._each(units) for units in self._sides])
+        # As the coin says yes, less as it says no.
+        self.seen += rises[0] if len(rises) == 1 else rises[0] - rises[1]
 
     def _each(self, units: Sequence[Unit]) -> Float[np.ndarray, " m"]:
         trainer = self._trainer
         with without_dropout(trainer.model):
             each = [trainer._losses(trainer.model, [unit]).item() for unit in units]
         return np.asarray(each, dtype=np.float64)
-
-
-def _signed(sides: Sequence[Float[np.ndarray, " m"]]) -> Float[np.ndarray, " m"]:
-    """Return the first of one or two sides, less the second."""
-    return np.asarray(sides[0] if len(sides) == 1 else sides[0] - sides[1])
 
 
 @contextmanager
@@ -475,9 +454,9 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     found.append(_sampling_finding(drawn, probability, level=sure.level, entropy=entropy))
     found.append(_gradients_finding(trainer, [canary.unit, *others]))
     if canaries:
-        guessed, losses = _one_run_findings(trainer, canaries, sure, entropy)
-        found += guessed
-        measured += losses
+        guessed, loss = _one_run_finding(trainer, canaries, sure, entropy)
+        found.append(guessed)
+        measured.append(loss)
     if records is not None:
         found.append(_reading_finding(trainer, records))
     return Audit(
