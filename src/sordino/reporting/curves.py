@@ -215,8 +215,6 @@ _PANELS = {
 }
 _COLORS = 6
 _NAMES = {"dpo": "DPO", "rebel": "reward"}
-_OVER = 0.15  # of the range that the means span, left free above and below
-_FAR = 3.0  # range of a metric from which on its axis is logarithmic on both sides of 0
 
 
 def write_training_curves(
@@ -251,18 +249,12 @@ def _training_panel(metric: str, curves: Sequence[Json], kinds: Sequence[str]) -
     ]
     steps = [step for values in found for step in values["steps"]] or [0]
     x = Scale.rounded([min(steps), max(steps)], *ends, least=1.0)
-    # The axis fits the means: at a small epsilon single seeds may go far beyond them. Where the
-    # means themselves lie far apart, as debiased losses do, differences near 0 stay visible.
+    # The axis fits the means: at a small epsilon single seeds may go far beyond them.
     means = [value for values in found for value in values["mean"]] or [0.0, 1.0]
     share = metric == "held_out_accuracy"
     if share:  # corrected for the flips, a mean of few answers may lie beyond 0 or 1
         means = [min(max(value, 0.0), 1.0) for value in means]
-    far = max(means) - min(means) > _FAR
-    room = max(_OVER * (max(means) - min(means)), 0.01)
-    low, high = min(means) - room, max(means) + room
-    if share:
-        low, high = max(low, 0.0), min(high, 1.0)
-    y = Scale(low, high, _BOTTOM, _TOP, math.asinh if far else float, round_step(high - low))
+    y = Scale.rounded(means, _BOTTOM, _TOP)
     return _Panel(
         title=("", title),
         across="step",
@@ -271,7 +263,7 @@ def _training_panel(metric: str, curves: Sequence[Json], kinds: Sequence[str]) -
         y=y,
         x_marks=x.marks,
         lines=lines,
-        levels={"guessing": 0.5} if share and low < 0.5 < high else {},  # noqa: PLR2004
+        levels={"guessing": 0.5} if share and y.low < 0.5 < y.high else {},  # noqa: PLR2004
     )
 
 
