@@ -147,13 +147,6 @@ HEADERS: Final = {
 _ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
-# All others are gauges. Refused are requests, and answers inside of one that is fine.
-_KINDS: Final = {
-    "requests_total": "counter", "request_seconds": "histogram", "refusals_total": "counter",
-}  # fmt: skip
-_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
-
-
 class Metrics:
     """Counts since the service started, as Prometheus reads them.
 
@@ -162,29 +155,23 @@ class Metrics:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._counts: dict[str, Any] = {family: Counter() for family in _KINDS}
+        self._requests: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()
 
-    def note(self, route: str, status: int, seconds: float) -> None:
+    def note(self, route: str, status: int) -> None:
         """Count a request that was answered."""
-        self._counts["requests_total"][f'{{route="{route}",status="{status}"}}'] += 1
-        took = self._counts["request_seconds"]
-        for bound in _BOUNDS:  # in their order, as the format wants them
-            end = "+Inf" if bound == math.inf else bound
-            took[f'_bucket{{route="{route}",le="{end}"}}'] += seconds <= bound
-        took[f'_sum{{route="{route}"}}'] += seconds
-        took[f'_count{{route="{route}"}}'] += 1
+        self._requests[f'{{route="{route}",status="{status}"}}'] += 1
 
     def refuse(self, *codes: str) -> None:
-        """Count what was refused."""
-        self._counts["refusals_total"].update(f'{{code="{code}"}}' for code in codes)
+        """Count what was refused: requests, and answers inside of one that is fine."""
+        self._refusals.update(f'{{code="{code}"}}' for code in codes)
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """Return everything; a gauge has a name and perhaps labels."""
         lines = []
-        for family, kind in _KINDS.items():
-            counted = self._counts[family].items()
-            lines += [f"# TYPE sordino_{family} {kind}"]
-            lines += [f"sordino_{family}{which} {number}" for which, number in counted]
+        for name, counts in (("requests", self._requests), ("refusals", self._refusals)):
+            lines += [f"# TYPE sordino_{name}_total counter"]
+            lines += [f"sordino_{name}_total{which} {n}" for which, n in counts.items()]
         for name, value in gauges.items():
             lines += [f"# TYPE sordino_{name.partition('{')[0]} gauge", f"sordino_{name} {value}"]
         return "\n".join(lines) + "\n"
@@ -240,10 +227,9 @@ class Headers:
         finally:
             route = path if path in self._routes else "other"
             method = scope["method"] if scope["method"] in {"GET", "POST", "HEAD"} else "other"
-            seconds = clock() - started
-            self._metrics.note(route, status, seconds)
+            self._metrics.note(route, status)
             self._metrics.refuse(*scope.get(_CODES, ()))
-            milliseconds = round(1000 * seconds, 1)
+            milliseconds = round(1000 * (clock() - started), 1)
             said = {"method": method, "route": route, "status": status}
             LOG.info("request", extra={"fields": said | {"milliseconds": milliseconds}})
 
