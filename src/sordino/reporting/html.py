@@ -23,7 +23,7 @@ from .audits import describe_audits
 from .drawing import Scale, environment, powers_of_ten, round_step, share
 from .result import describe_ledger_rows
 from .summary import signed_worth, summarize
-from .wording import SAID, Json, percent, plain, shortened, whole
+from .wording import SAID, Json, percent, plain, shortened
 
 _ROW, _HEAD = 52, 26
 
@@ -54,31 +54,31 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 372.0, 30.0, 248.0
 _USUAL = (0.1, 10.0)  # epsilons that the axis always covers
 _STEP = 0.05  # between shares on the axis; doubled where there are many
 _LINES = 7
-_OVER = 2  # steps that an interval may add to the axis before it is cut
 
 
 def _curve_values(prediction: Json) -> dict[str, Any]:
     """Return what the template needs to draw accuracy against ε."""
     epsilons = [epsilon for epsilon, _ in prediction["points"]]
     low, high = min(_USUAL[0], *epsilons), max(_USUAL[1], *epsilons)
-    first, last = _steps_shown(prediction)
     x = Scale(low, high, _LEFT, _RIGHT, math.log10)
-    y = Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP)
-    step = 1 if last - first <= _LINES else 2
-    shares = [_STEP * number for number in range(first, last + 1) if number % step == 0]
-    chosen, measured = prediction["chosen"], prediction["measured"]
+    chosen, measured, ceiling = (prediction[key] for key in ("chosen", "measured", "ceiling"))
+    ends = (measured["interval"] or [measured["value"]] * 2) if measured else []
+    shares = [0.5 - _STEP, *(accuracy for _, accuracy in prediction["points"]), *ends]
+    shares += [] if ceiling is None else [ceiling + _STEP / 2]
+    first, last = math.floor(min(shares) / _STEP), math.ceil(max(shares) / _STEP)
+    every = 1 if last - first <= _LINES else 2
+    y = Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP, step=every * _STEP)
     at = x.at(chosen["epsilon"]) if chosen else _RIGHT
     left_half = at < (_LEFT + _RIGHT) / 2
     path = " L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in prediction["points"])
-    ends = (measured and measured["interval"]) or [measured["value"]] * 2 if measured else [0, 1]
     return {
         "label": _curve_label(prediction),
         "x": x,
         "y": y,
         "x_ticks": powers_of_ten(low, high),
-        "y_ticks": shares,
+        "y_ticks": y.marks,
         "path": f"M{path}",
-        "ceiling": prediction["ceiling"],
+        "ceiling": ceiling,
         "ceiling_text": f"without privacy: {prediction['ceiling_text']}",
         # The lines are named on the side where no ε is marked; the text of an ε stays inside.
         "aside": {"x": _RIGHT - 4, "side": "end"}
@@ -88,22 +88,7 @@ def _curve_values(prediction: Json) -> dict[str, Any]:
         "chosen": chosen,
         "measured": measured,
         "ends": ends,
-        "cut_low": ends[0] < y.low - 1e-9,
-        "cut_high": ends[1] > y.high + 1e-9,
     }
-
-
-def _steps_shown(prediction: Json) -> tuple[int, int]:
-    """Return the shares between which the plot extends, in whole steps."""
-    measured, ceiling = prediction["measured"], prediction["ceiling"]
-    shares = [0.5 - _STEP, 0.5, *(accuracy for _, accuracy in prediction["points"])]
-    shares += [] if ceiling is None else [ceiling + _STEP / 2]
-    shares += [measured["value"]] if measured else []
-    low, high = math.floor(min(shares) / _STEP), math.ceil(max(shares) / _STEP)
-    ends = (measured and measured["interval"]) or [low * _STEP, high * _STEP]
-    wanted = math.floor(ends[0] / _STEP), math.ceil(ends[1] / _STEP)
-    low, high = max(low - _OVER, min(low, wanted[0])), min(high + _OVER, max(high, wanted[1]))
-    return max(0, low), min(round(1 / _STEP), high)
 
 
 def _curve_label(prediction: Json) -> str:
@@ -121,33 +106,6 @@ def _curve_label(prediction: Json) -> str:
     return "; ".join([*told, "guessing is 50%"]) + "."
 
 
-def _line_values(drawn: Json) -> dict[str, Any]:
-    """Return what the template needs to draw numbers that follow each other, from 0 up."""
-    (first, start), (last, end) = drawn["line"][0], drawn["line"][-1]
-    top = max(value for _, value in drawn["line"]) or 1.0
-    x = Scale(first, max(last, first + 1), 52.0, 640.0)
-    y = Scale.rounded((0.0, top), 330.0, 16.0)
-    every = math.ceil((last - first + 1) / _MARKED)
-    return {
-        "label": f"{drawn['what']}: {plain(start)} at first, {plain(end)} at the end.",
-        "left": 52.0,
-        "right": 640.0,
-        "y_ticks": [(y.at(mark), plain(mark, 3)) for mark in y.marks],
-        "x_ticks": [(x.at(at), whole(at)) for at, _ in drawn["line"] if (last - at) % every == 0],
-        "lines": [
-            {
-                "kind": "s0",
-                "path": [(x.at(at), y.at(value)) for at, value in drawn["line"]],
-                "area": (),
-                "dots": len(drawn["line"]) <= _DOTTED,
-                "name": plain(end, 3),
-                "y": y.at(end),
-            }
-        ],
-    }
-
-
-_MARKED, _DOTTED = 12, 40  # marks below a line, and points that are still told apart
 _AT_ONCE = 20  # items before the others are folded away
 _EDGE = 0.03  # of a chart left free at each end
 _TIGHT = 4  # a text beside zero takes up to this part of the axis
@@ -246,8 +204,6 @@ def render_report(summary: Json) -> str:
     bins = summary["calibration"]
     figures = {"prediction": _curve_values, "decisive": _bar_values, "worths": _item_values}
     drawn = {name: values(summary[name]) for name, values in figures.items() if summary[name]}
-    if (trained := summary["trained"]) and trained["line"]:
-        drawn["trained"] = _line_values(trained)
     return _page(
         "report.html.j2",
         summary["audits"],

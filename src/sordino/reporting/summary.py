@@ -269,10 +269,10 @@ def _listed(names: Sequence[str], at_once: int) -> str:
 
 
 def _describe_training(result: Json) -> dict[str, Any] | None:
-    """Return how a policy was improved, and a line over its batches; None if none was."""
+    """Return how a policy was improved; None if none was."""
     if (trained := result.get("trained")) is None:
         return None
-    truth, mechanism = result.get("truth"), result.get("mechanism") or {}
+    mechanism = result.get("mechanism") or {}
     users, batches = trained["users"], trained["batches"]
     rows = [["Update", WORDS["updates"][trained["update"]]]]
     if mechanism.get("oracle"):
@@ -285,16 +285,7 @@ def _describe_training(result: Json) -> dict[str, Any] | None:
         ["What explored", explores],
         ["Projected", f"{whole(trained['projected'])} of {whole(batches)} updates."],
     ]
-    if truth is not None:
-        points = truth["suboptimality"]
-        what = "What the policy gives away after each batch (known: the world is made up)"
-    else:
-        pairs = zip(trained["errors"], trained["lengths"], strict=True)
-        points = [e / size if e is not None and size else None for e, size in pairs]
-        what = "Error that privacy makes, as a share of each update; above 1 it is mostly noise"
-    first = 0 if truth is not None else 1
-    line = [(first + at, value) for at, value in enumerate(points) if value is not None]
-    return {"rows": rows, "what": what, "line": line}
+    return {"rows": rows}
 
 
 _SIZES = {"states": "states", "actions": "actions", "horizon": "steps of an episode"}
