@@ -34,7 +34,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.comparisons import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
-from sordino.privacy.guarantee import Event, GaussianEvent, Guarantee, NeighboringRelation, merge
+from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 
@@ -63,10 +63,8 @@ class PrivateMetrics:
     # How often the Gibbs policy picks the preferred of the two answers.
     win_rate: Estimate | None
     pairs: int | None  # how many rows were held out and count; None where that is private
-    event: GaussianEvent  # what the purchase did
     guarantee: Guarantee  # what the purchase alone promises
     release_id: str  # the ledger entry that paid
-    artifact: str  # SHA-256 of the released sum
     judged: str  # SHA-256 of what the judged reward was fitted on
     reason: str | None = None  # why nothing is told, where nothing is
 
@@ -191,10 +189,8 @@ def measure_labels(
     )
     return PrivateMetrics(
         **_estimates(released.value, known, margins, (sums, sizes), temperature),
-        event=mechanism.event,
         guarantee=released.guarantee,
         release_id=released.release_ids[0],
-        artifact=released.artifact,
         judged=reward.artifact,
     )
 
@@ -430,10 +426,8 @@ def measure_records(
         calibration_slope=None,
         win_rate=won,
         pairs=None,
-        event=mechanism.event,
         guarantee=promise,
         release_id=released.release_ids[0],
-        artifact=released.artifact,
         judged=reward.artifact,
         reason=None if told else _TOO_FEW,
     )
