@@ -33,7 +33,6 @@ from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import provenance
 
-from .forecast import spread_of
 from .pair_losses import (
     DebiasedLogistic,
     debias,
@@ -250,11 +249,12 @@ class Thinned:
 Measure = Callable[[Vector], tuple[Square, Square]]
 """From weights θ to Σ a(θᵀx)xxᵀ, a of :func:`_secant_slope`, and the covariance of the sum."""
 
-ASSUMED = 0.65
-"""How well a perfect reward predicts one judgment, before anything is known."""
+USUAL_SPREAD = 0.8277372510614669
+"""Spread of reward differences at which a perfect reward predicts 65% of judgments: no more is
+assumed before anything is known."""
 
 _ROUNDS = 3  # of the curvature, which depends on the weights; a fourth changes nothing
-_POWERS = np.arange(-10, 9) / 2  # of two: widths of the prior over the one that ASSUMED means
+_POWERS = np.arange(-10, 9) / 2  # of two: widths of the prior over the usual one
 _DOUBTS = np.array([0.25, 2.0])  # standard deviations of the logarithm of that width,
 _BELIEFS = np.array([0.9, 0.1])  # and how likely each: people agree about as usual, or not at all
 _RANK = 1e-9  # of the largest variance: below it nothing is released along a direction
@@ -277,7 +277,7 @@ def shrunk_weights(theta: Vector, ridge: float, measure: Measure, *, mean_square
     # sum without its mean, s ∼ N(Aθ, C); with θ ∼ N(0, τ²I) the mean of θ is τ²Aᵀ(τ²AAᵀ + C)⁻¹s. Of
     # τ the mean is taken by its likelihood, log τ ∼ .9 N(log τ₀, ¼²) + .1 N(log τ₀, 2²).
     total = measure(theta)[0] @ theta + ridge * theta
-    usual = spread_of(ASSUMED) / np.sqrt(mean_square)
+    usual = USUAL_SPREAD / np.sqrt(mean_square)
     weights = np.zeros(len(theta))
     widths = usual * 2.0**_POWERS
     for _ in range(_ROUNDS):

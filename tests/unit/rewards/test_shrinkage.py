@@ -6,6 +6,7 @@ from scipy.special import expit
 
 from sordino.rewards import evidence
 from sordino.rewards.evidence import _secant_slope, shrunk_weights
+from sordino.rewards.forecast import spread_of
 
 
 def test_the_secant_takes_margins_to_expected_answers():
@@ -23,9 +24,13 @@ def test_one_direction_by_hand(monkeypatch):
         lambda _: (np.array([[bend]]), np.array([[spread]])),
         mean_square=4.0,
     )
-    width = evidence.spread_of(evidence.ASSUMED) / 2
+    width = evidence.USUAL_SPREAD / 2
     total = (bend + ridge) * theta
     assert found[0] == pytest.approx(width**2 * bend * total / (width**2 * bend**2 + spread))
+
+
+def test_the_usual_spread_is_that_of_a_reward_that_predicts_65_percent():
+    assert spread_of(0.65) == pytest.approx(evidence.USUAL_SPREAD, rel=1e-12)
 
 
 @pytest.mark.parametrize(("strength", "least", "most"), [(0.0, 0.0, 0.3), (6.0, 4.5, 6.5)])
