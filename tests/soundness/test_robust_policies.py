@@ -25,7 +25,7 @@ def draw(seed):
     g = np.random.default_rng(seed)
     d, n = int(g.integers(1, 6)), int(g.integers(1, 6))
     rows = [g.normal(size=(int(g.integers(2, 5)), d)) for _ in range(n)]
-    contexts = Contexts.of(None, rows)
+    contexts = Contexts.of(None, rows, weights=g.random(n) + 0.1)
     root = g.normal(size=(d, d))
     plausible = PlausibleRewards(
         center=g.normal(size=d), metric=root @ root.T + 0.05 * np.eye(d),

@@ -51,6 +51,7 @@ class Contexts:
     sizes: Integer[np.ndarray, " n"]  # how many candidates each context has, ≥ 1
     # Probabilities of the starting policy, summing to 1 in every context.
     reference: Float[np.ndarray, " m"]
+    weights: Float[np.ndarray, " n"]  # how often each context comes, summing to 1
 
     @classmethod
     def of(
@@ -59,16 +60,27 @@ class Contexts:
         candidates: CandidateLists,
         *,
         reference: ReferenceLists = None,
+        weights: object = None,
         features: Features | None = None,
     ) -> Contexts:
         """Return checked contexts."""
         options = Candidates.of(prompts, candidates, reference=reference, features=features)
         base = options.reference
         totals = np.repeat(np.add.reduceat(base, options.starts), options.sizes)
-        rows = options.given
+        rows, n = options.given, len(options.sizes)
         if features is not None:
             rows = features.transform(options.prompts, options.answers)
-        return cls(rows=rows, sizes=options.sizes, reference=base / totals)
+        shares = np.full(n, 1 / n)
+        if weights is not None:
+            given = _validate.finite_array("weights", weights, ndim=1)
+            if len(given) != n:
+                raise DataError(
+                    f"weights must have one entry for each of {n} contexts, got {len(given)}."
+                )
+            if (given < 0).any() or not given.sum() > 0:
+                raise DataError("weights must be at least 0, and not all 0.")
+            shares = given / given.max() / (given / given.max()).sum()
+        return cls(rows=rows, sizes=options.sizes, reference=base / totals, weights=shares)
 
     def __len__(self) -> int:
         """Return n, the number of contexts."""
@@ -78,11 +90,6 @@ class Contexts:
     def starts(self) -> Integer[np.ndarray, " n"]:
         """Where each context's candidates begin."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-
-    @cached_property
-    def weights(self) -> Float[np.ndarray, " n"]:
-        """How often each context comes: all alike."""
-        return np.full(len(self), 1 / len(self))
 
     @cached_property
     def spread(self) -> Float[np.ndarray, " m"]:
@@ -377,6 +384,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     confidence: float = 0.95,
     radius_scale: float = 1.0,
     reference: ReferenceLists = None,
+    weights: object = None,
     reference_vector: object = "reference",
     temperature: float | None = None,
     within_ball: bool = True,
@@ -399,6 +407,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
         confidence: How often the confidence set holds the true reward, in (0, 1).
         radius_scale: What its radius is multiplied by, ≥ 0; below 1 is a heuristic, marked so.
         reference: n lists of probabilities of the starting policy; uniform if left out.
+        weights: How often each context comes; all alike if left out.
         reference_vector: What mean features are compared with: ``"reference"``, those of the
             starting policy; or an array of shape (d,); or None for nothing.
         temperature: KL strength against the starting policy, in units of reward; None for none.
@@ -417,7 +426,9 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     """
     known = confidence_ellipsoid_of(reward)
     features = reward.features if isinstance(reward, ReleasedReward) else None
-    contexts = Contexts.of(prompts, candidates, reference=reference, features=features)
+    contexts = Contexts.of(
+        prompts, candidates, reference=reference, weights=weights, features=features
+    )
     if contexts.rows.shape[1] != len(known.center):
         raise DataError(
             f"candidates must have {len(known.center)} features, got {contexts.rows.shape[1]}."

@@ -37,7 +37,7 @@ class Known:
 
 
 def draw(seed):
-    """Return a set, ragged contexts and their reference."""
+    """Return a set, ragged contexts, their reference and weights."""
     g = np.random.default_rng(seed)
     d, n = int(g.integers(1, 6)), int(g.integers(1, 8))
     candidates = [g.normal(size=(int(g.integers(1, 5)), d)) for _ in range(n)]
@@ -46,7 +46,7 @@ def draw(seed):
     ball = float(np.linalg.norm(center) * g.uniform(1.0, 2.0) + 0.05)
     known = Known(center, root @ root.T + 0.1 * np.eye(d), float(np.exp(g.uniform(-3, 2))), ball)
     reference = [g.dirichlet(np.full(len(rows), 3.0)) for rows in candidates]
-    return known, candidates, {"reference": reference}
+    return known, candidates, {"reference": reference, "weights": g.random(n) + 0.1}
 
 
 def peer(known, contexts, offset, *, radius, ball, temperature):
@@ -146,8 +146,9 @@ def test_sparse_rows_and_uneven_lists_give_the_same_numbers():
     known, candidates, given = draw(7)
     contexts = Contexts.of(None, candidates, **given)
     thin = Contexts(
-        rows=csr_array(contexts.rows), sizes=contexts.sizes, reference=contexts.reference
-    )
+        rows=csr_array(contexts.rows), sizes=contexts.sizes, reference=contexts.reference,
+        weights=contexts.weights,
+    )  # fmt: skip
     theta = known.center
     assert thin.best_response(theta)[0] == pytest.approx(contexts.best_response(theta)[0])
     chances = contexts.soft(theta, 0.3)[1]
@@ -251,6 +252,9 @@ FAR = Known(np.array([1.0, 2.0]), np.eye(2), 0.01, 1.0)
         ({"gap": -1.0}, UsageError, "gap must be"),
         ({"temperature": 0.0}, UsageError, "temperature must be"),
         ({"radius_scale": -1.0}, UsageError, "radius_scale must be"),
+        ({"weights": [1.0]}, DataError, "weights must have one entry"),
+        ({"weights": [1.0, -1.0]}, DataError, "weights must be at least 0"),
+        ({"weights": [0.0, 0.0]}, DataError, "not all 0"),
         ({"reference_vector": "mean"}, UsageError, "reference_vector must be one of"),
         ({"reference_vector": np.ones(3)}, DataError, "reference_vector must have 2"),
         ({"reference": [[0.5, 0.5], [0.9, 0.2]]}, DataError, "reference: entry 1"),
