@@ -16,12 +16,6 @@ _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
 UNREAD = "not measured: files are read in pieces"
 _UNSCORED = "not measured: rankings are not scored"
 _LISTED = 5  # items
-_SUMS = {
-    None: ("labels", "labels"),
-    "borda": ("ranks", "ballots"),
-    "comparisons": ("ranks and comparisons", "ballots"),
-    "first-choice": ("first choices", "ballots"),
-}
 _SHOWN = {"negative_log_likelihood": "log loss", "calibration_slope": "calibration slope"}
 
 
@@ -205,40 +199,17 @@ def _is_for_sale(told: Mapping[str, Any]) -> bool:
 
 
 def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what a curator's run, or a plan of one, adds as noise and buys."""
+    """Return lines on what one change is in a curator's run, or a plan of one, and what it buys."""
     unit, relation = (told["guarantee"][name] for name in ("unit", "neighbors"))
-    rows = {"mechanism": _mechanism(told["mechanism"])}
+    rows = {}
     if unit == "record":
         said = NeighboringRelation[relation].option
         chosen = ", unless --neighbors says otherwise" if said == "zero-out" else ""
         rows["neighbors"] = f"{relation} ({said}{chosen})"
-    if told["metrics"] is not None:
-        rows["metrics"] = f"bought: {_loss(told['metrics'])}, counted in the guarantee"
+    if (bought := told["metrics"]) is not None:
+        cost = f"epsilon={never_less(bought['epsilon'])}, delta={never_less(bought['delta'])}"
+        rows["metrics"] = f"bought: {cost}, counted in the guarantee"
     return rows
-
-
-def _mechanism(told: Mapping[str, Any]) -> str:
-    if is_noised_sum(told["name"]):
-        what, of_person = _SUMS[told.get("statistic")]
-        most = told["records_per_person"]
-        cap = "" if most is None else f", at most {most:,} {of_person} of a person"
-        return f"one noised sum of {what}, {_loss(told)}{cap}"
-    if hides_ballots(told["name"]):
-        return (
-            f"weights of a tilted objective, {_loss(told)}, features cut to {told['bound']:g}, at "
-            f"most {told['candidates']:,} candidates of a ballot, ridge {told['ridge']:.4g}"
-        )
-    if "second_moment" not in told:
-        return f"one noised sum of records, {_loss(told)}"
-    moment = ", and the second moment" if told["second_moment"] else ""
-    return (
-        f"weights of a tilted objective{moment}, {_loss(told)}, records cut to {told['bound']:g}, "
-        f"ridge {told['ridge']:.4g}"
-    )
-
-
-def _loss(told: Mapping[str, Any]) -> str:
-    return f"epsilon={never_less(told['epsilon'])}, delta={never_less(told['delta'])}"
 
 
 def shortened(text: object, most: int = 60) -> str:
