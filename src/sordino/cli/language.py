@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import describe_promise, promise_rows, verdict_rows
 
-from . import COMMANDS, app, command, finish, grid
+from . import COMMANDS, app, command, finish
 from ._language_run import (
     Checkpoint,
     LearningRate,
@@ -327,26 +327,12 @@ def table(settings: Comparison) -> None:
             value = finite(study.run(progress=bar))
         rows = verdict_rows(value) | _table_rows(value, settings.out)
         if not settings.as_json:
-            _show(value)
+            typer.echo((settings.out / "table.md").read_text("utf-8"))
     finish(settings.title, rows, value, as_json=settings.as_json, simulated=study.simulated)
 
 
 def _size(epsilon: float) -> str:
     return "everything (NOT PRIVATE)" if math.isinf(epsilon) else f"epsilon={never_less(epsilon)}"
-
-
-def _show(value: dict[str, Any]) -> None:
-    table = language_module("studies.comparison_table")
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        "method": lambda row: row["method"],
-        "one release": lambda row: row["labels"],
-        "win rate [95 %]": lambda row: table.describe_share(row["win_rate"]),
-        "at equal length": lambda row: table.describe_share(row["length_matched"]),
-        "seeds": lambda row: str(row["seeds"]),
-        "all releases": table.describe_cost,
-    }
-    rows = [[tell(row) for tell in columns.values()] for row in value["rows"]]
-    grid("win rate against the reference", tuple(columns), rows)
 
 
 def _table_rows(value: dict[str, Any], out: Path) -> dict[str, str]:
