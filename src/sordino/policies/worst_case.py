@@ -353,79 +353,39 @@ def solve_flows(
     # in units in which features and rewards are of size 1
     unit = float(abs(turned).max()) or 1.0
     scale = float(np.linalg.norm(rewards.middle) + np.linalg.norm(reach_of(rewards))) or 1.0
-    (m, d), ball = turned.shape, int(rewards.ball is not None)
-    # The variables: x, p + u = q, and what bounds norms.
-    form = _Form({"x": m, "p": d, "u": ball * d, "width": 1, "length": ball})
-    offset = reference_vector @ rewards.axes / unit
-    blocks = [
-        form.zero({"x": program.constraints}, program.totals),
-        form.zero({"x": turned.T / unit, "p": -1.0, "u": -1.0}, offset),
-        form.positive("x"),
-        *form.seen(rewards, scale),
-        *form.norm("length", "u", 1.0),
+    (m, d), c, eye = turned.shape, len(program.totals), sparse.eye_array
+    seen = rewards.curvatures > 0
+    shape = np.zeros(d)
+    shape[seen] = rewards.radius / scale / np.sqrt(rewards.curvatures[seen])
+    bound = sparse.csc_array(([-1.0], ([0], [0])), shape=(d + 1, 1))
+    width, length = (
+        sparse.diags_array(-each, offsets=-1, shape=(d + 1, d)) for each in (shape, np.ones(d))
+    )
+    zero, positive, norm = clarabel.ZeroConeT, clarabel.NonnegativeConeT, clarabel.SecondOrderConeT
+    # The variables: x; p and u, p + u = q, and p = 0 where nothing was seen; bounds on their norms.
+    rows: list[tuple[Any, int, list[Any]]] = [
+        (zero, c, [program.constraints, None, None, None, None]),
+        (zero, d, [turned.T / unit, -eye(d), -eye(d), None, None]),
+        (positive, m, [-eye(m), None, None, None, None]),
+        (zero, d - int(seen.sum()), [None, eye(d, format="csr")[~seen], None, None, None]),
+        (norm, d + 1, [None, width, None, bound, None]),
+        (norm, d + 1, [None, None, length, None, bound]),
     ]
-    cost = np.zeros(form.total)
-    cost[form.at["p"]], cost[form.at["width"]] = -rewards.middle / scale, 1.0
-    if rewards.ball is not None:
-        cost[form.at["length"]] = rewards.ball / scale
-    found, multipliers = solve_conic(cost, blocks)
-    first = len(program.totals)
+    cost = [np.zeros(m), -rewards.middle / scale, np.zeros(d), np.ones(1)]
+    if rewards.ball is None:
+        rows = [(cone, size, [x, p, one]) for cone, size, (x, p, _, one, _) in rows[:-1]]
+        del cost[2]
+    else:
+        cost.append(np.full(1, rewards.ball / scale))
+    rows = [row for row in rows if row[1]]
+    bounds = np.zeros(sum(size for _, size, _ in rows))
+    bounds[: c + d] = np.append(program.totals, reference_vector @ rewards.axes / unit)
+    matrix = sparse.block_array([parts for *_, parts in rows], format="csc")
+    cones = [cone(size) for cone, size, _ in rows]
+    found, multipliers = solve_conic(np.concatenate(cost), [(matrix, bounds, cones)])
     # what one more unit of features would be worth is the reward that is worst for the policy
-    theta = rewards.axes @ (-scale * multipliers[first : first + len(rewards.center)])
-    return np.maximum(found[form.at["x"]], 0.0), rewards.pulled(theta)
-
-
-class _Form:
-    """Where the variables of the program are, and rows in terms of their names."""
-
-    def __init__(self, sizes: dict[str, int]) -> None:
-        ends = np.cumsum([0, *sizes.values()]).tolist()
-        self.at = {n: slice(*ends[k : k + 2]) for k, n in enumerate(sizes) if sizes[n]}
-        self.total = ends[-1]
-
-    def _rows(self, parts: dict[str, Any], height: int) -> Any:
-        """Return rows over all variables; a number stands for a multiple of the identity."""
-        blocks = []
-        for name, where in self.at.items():
-            size = where.stop - where.start
-            part = parts.get(name)
-            if part is None:
-                part = sparse.csc_array((height, size))
-            elif np.isscalar(part):
-                part = part * sparse.eye_array(height, size)
-            blocks.append(part)
-        return sparse.hstack(blocks, format="csc")
-
-    def zero(self, parts: dict[str, Any], bound: Float[np.ndarray, " b"]) -> Block:
-        """Return rows that are equal to their bound."""
-        return self._rows(parts, len(bound)), bound, [clarabel.ZeroConeT(len(bound))]
-
-    def positive(self, name: str) -> Block:
-        """Return the rows of a variable ≥ 0."""
-        size = self.at[name].stop - self.at[name].start
-        return self._rows({name: -1.0}, size), np.zeros(size), [clarabel.NonnegativeConeT(size)]
-
-    def seen(self, rewards: PlausibleRewards, scale: float) -> list[Block]:
-        """Return the rows of the width in the metric, and of p = 0 where nothing was seen."""
-        d, flat = len(rewards.center), np.flatnonzero(rewards.curvatures == 0)
-        shape = np.zeros(d)
-        some = rewards.curvatures > 0
-        shape[some] = rewards.radius / scale / np.sqrt(rewards.curvatures[some])
-        picked = sparse.csc_array(
-            (np.ones(len(flat)), (np.arange(len(flat)), flat)), shape=(len(flat), d)
-        )
-        unseen = [self.zero({"p": picked}, np.zeros(len(flat)))] if len(flat) else []
-        return unseen + self.norm("width", "p", shape)
-
-    def norm(self, bound: str, name: str, shape: float | np.ndarray) -> list[Block]:
-        """Return the rows of bound ≥ ‖shape · variable‖; none for a variable that is not there."""
-        if name not in self.at:
-            return []
-        d = self.at[name].stop - self.at[name].start
-        column = sparse.csc_array(([-1.0], ([0], [0])), shape=(d + 1, 1))
-        below = sparse.diags_array(-shape * np.ones(d), offsets=-1, shape=(d + 1, d))
-        rows = self._rows({bound: column, name: below}, d + 1)
-        return [(rows, np.zeros(d + 1), [clarabel.SecondOrderConeT(d + 1)])]
+    theta = rewards.axes @ (-scale * multipliers[c : c + d])
+    return np.maximum(found[:m], 0.0), rewards.pulled(theta)
 
 
 Response: TypeAlias = tuple[Vector, Any]
