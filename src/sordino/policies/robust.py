@@ -125,10 +125,8 @@ class Contexts:
         """Return a policy's mean features in every context."""
         weighted = _scaled(self.rows, chances)
         if issparse(weighted):
-            from scipy.sparse import csr_array  # noqa: PLC0415 - dense rows need it not
-
             ends = np.append(self.starts, len(chances))
-            sums = csr_array((np.ones(len(chances)), np.arange(len(chances)), ends))
+            sums = sparse.csr_array((np.ones(len(chances)), np.arange(len(chances)), ends))
             return np.asarray((sums @ weighted).toarray())
         return np.asarray(np.add.reduceat(weighted, self.starts, axis=0))
 

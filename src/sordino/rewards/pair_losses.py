@@ -296,10 +296,7 @@ class DebiasedLogistic(MarginLoss):
 
     def hessian(self, theta: Vector) -> Square:
         """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters."""
-        weights, matrix = self.curvatures(self.differences @ theta), self.rows
-        if issparse(matrix):
-            return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
-        return np.asarray(matrix.T @ (weights[:, None] * matrix))
+        return weighted_grams(self.differences, self.curvatures(self.differences @ theta))[0]
 
     def span(self, change: Numbers) -> float:
         """Return the farthest that a margin moves: |σ″| ≤ σ′."""

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 from jaxtyping import Float
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 from scipy.special import expit
 
 from sordino._validate import Square, Vector, finite_array, integer, non_negative, positive
@@ -178,17 +178,9 @@ class _FitState:
     def _parts(self) -> list[Any]:
         """Return the transposes of a few rows at a time."""
         # Of sparse rows fewer: their sums are made one by one, where BLAS keeps several.
-        (n, d), sparse = self.matrix.shape, issparse(self.matrix)
-        size = _SPARSE_ROWS if sparse else _ROWS
-        if not sparse:
-            return [self.transposed[:, first : first + size] for first in range(0, n, size)]
-        parts = []
-        for first in range(0, n, size):  # they share its numbers: only places are copied
-            places = self.matrix.indptr[first : first + size + 1]
-            inside, shape = slice(int(places[0]), int(places[-1])), (len(places) - 1, d)
-            held = self.matrix.data[inside], self.matrix.indices[inside], places - places[0]
-            parts.append(csr_array(held, shape=shape, copy=False).T)
-        return parts
+        size = _SPARSE_ROWS if issparse(self.matrix) else _ROWS
+        firsts = range(0, self.matrix.shape[0], size)
+        return [self.matrix[first : first + size].T for first in firsts]
 
     def exactly(self, theta: np.ndarray) -> _Iterate:
         """Return the point at theta with margins multiplied out: one pass."""
