@@ -30,7 +30,7 @@ from sordino.runs.settings import (
     language_module,
     terms_of,
 )
-from sordino.runs.tables import describe_promise, promise_rows, verdict_rows
+from sordino.runs.tables import promise_rows, verdict_rows
 
 from . import COMMANDS, app, command, finish
 from ._language_run import (
@@ -253,14 +253,9 @@ def evaluate(settings: Judging) -> None:
         write_json(out, value, force=settings.force)
     sources = [comparison.guarantee, *guarantees.values()]
     simulated = any(each is not None and each.simulated for each in sources)
-    matched, promise = comparison.length_matched, comparison.guarantee
-    found, lengths = comparison, (comparison.mean_length, comparison.reference_length)
     rows = {
-        "win rate": f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]",
-        "length-matched": "not known" if matched is None else str(matched),
-        "mean length": "{:.0f} against {:.0f} characters".format(*lengths),
-        "compared": f"{found.n:,} answers to {found.prompts:,} prompts, {found.ties:,} ties",
-        "judge's labels": "nobody said" if promise is None else str(promise),
+        "found": str(comparison),
+        **({"judge's labels": "nobody said"} if comparison.guarantee is None else {}),
         **({"beware": _SHARED} if shared else {}),
     }
     for name, own in promises.items():
@@ -336,20 +331,14 @@ def _size(epsilon: float) -> str:
 
 
 def _table_rows(value: dict[str, Any], out: Path) -> dict[str, str]:
-    """Return the closing summary; the promise of central rows is another one, never added up."""
-    spent, promise, central = value["spent"], value["guarantee"], value["central"]
+    """Return the closing summary; what is promised stands below the table."""
+    spent = value["spent"]
     rows = {
         "prompts": f"{value['prompts']:,} held out, judged by {value['judge']['name']}",
         "spent": "everything (NOT PRIVATE)"
         if spent is None
         else f"epsilon={never_less(spent)} per label: all rows together",
     }
-    if promise is not None:
-        rows["guarantee"] = describe_promise(promise)
-    rows["caveats"] = ", ".join(value["caveats"]) or "none"
-    if central is not None and central["guarantee"] is not None:
-        rows["central rows"] = f"{describe_promise(central['guarantee'])}; all of them together"
-        rows["their caveats"] = ", ".join(central["caveats"]) or "none"
     rows["written"] = f"table.json, table.md and curves.svg in {out.name}"
     if value["seconds"] is not None:
         rows["seconds"] = f"{value['seconds']:.0f}"
