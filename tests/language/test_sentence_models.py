@@ -354,7 +354,7 @@ def test_a_row_that_is_not_finite_is_refused_by_its_index(shared_model, monkeypa
     [
         {"feature_bound": 0.0}, {"feature_bound": 1e200}, {"embedding_norm": 0.0},
         {"embedding_norm": 1.5}, {"embedding_norm": "half"}, {"with_shape": "yes"},
-        {"batch_size": 0}, {"name": 7}, {"device": "a-toaster"},
+        {"batch_size": 0}, {"device": "a-toaster"},
     ],
 )  # fmt: skip
 def test_a_setting_out_of_range_is_refused(shared_model, setting):

@@ -121,13 +121,12 @@ class SentenceEmbeddings:
         batch_size: Texts that are embedded at once, where texts are public.
         device: As PyTorch names it, such as ``"cpu"``; an accelerator, if there is one, where it
             is left out.
-        name: What a saved reward calls the model; the name of its folder if left out. A reward
-            knows the model by ``digest``, never by its name or its place.
         declare_unread: Whether you declare that the model has not read the records that a fit
             hides. It is needed where that is not known, and becomes a caveat.
 
     Attributes:
-        digest: SHA-256 over the files of the model.
+        digest: SHA-256 over the files of the model, by which a reward knows it wherever it lies.
+        name: That of its folder.
 
     Raises:
         MissingExtra: The extra ``language`` is not installed.
@@ -146,24 +145,21 @@ class SentenceEmbeddings:
     with_shape: bool = True
     batch_size: int = field(default=32, compare=False)
     device: str | None = field(default=None, compare=False)
-    name: str = field(default="", compare=False)
     declare_unread: bool = field(default=False, compare=False)
     digest: str = field(init=False)
+    name: str = field(init=False, compare=False)
     _model: SentenceTransformer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         folder, share = _sentence_model_folder(self.path), self.embedding_norm
         if not 0 < number("embedding_norm", share) <= 1:
             raise UsageError(f"embedding_norm must be above 0 and at most 1, got {share!r}.")
-        name: object = self.name or folder.resolve().name
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"name must be a text that is not empty, got {name!r}.")
         settings = {
             "feature_bound": HashedText(1, feature_bound=self.feature_bound).feature_bound,
             "with_shape": one_of("with_shape", self.with_shape, (True, False)),
             "embedding_norm": float(share),
             "batch_size": integer("batch_size", self.batch_size, at_least=1),
-            "name": name,
+            "name": folder.resolve().name,
             "digest": model_digest(folder),
         }
         need = "Sentence embeddings need libraries that are not installed."
