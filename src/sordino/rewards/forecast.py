@@ -227,11 +227,6 @@ class Way:
         )
 
 
-def _without_privacy(world: World) -> Way:
-    """Return what can be learned from judgments as they are."""
-    return Way(world=world, small_ridge=lambda _: world.free[0], fits=lambda _: world.free)
-
-
 _EXACT = 1e-300  # absolute tolerance of a root: the relative one decides
 
 
@@ -539,6 +534,7 @@ def estimate(
     epsilon = RandomizedResponse(epsilon).epsilon
     delta = _validate.failure_probability("delta", delta)
     ways, left_out = _offered_ways(world, epsilon, delta)
+    as_they_are = Way(world=world, small_ridge=lambda _: world.free[0], fits=lambda _: world.free)
     return Forecast(
         n=n,
         dimension=world.dimension,
@@ -547,7 +543,7 @@ def estimate(
         assumed_accuracy=world.accuracy,
         reward_spread=world.spread,
         target=target,
-        non_private=_without_privacy(world).predict(n, target),
+        non_private=as_they_are.predict(n, target),
         ways={name: _forecast(way, n, target) for name, way in ways.items()},
         left_out=left_out,
     )
