@@ -403,7 +403,7 @@ def column(bench: Bench, epsilon: float) -> None:
         reward = loaded_reward(place / "reward")
         answers = bench.of_reference["more"]
         many = [prompt for prompt in bench.asked for _ in range(sizes.best_of)]
-        worth = RewardJudge(reward).score(many, answers).reshape(-1, sizes.best_of)
+        worth = RewardJudge(reward)(many, answers).reshape(-1, sizes.best_of)
         best = worth.argmax(1) + sizes.best_of * np.arange(len(worth))
         won = bench.won([answers[i] for i in best])
         return bench.by_scores(reward.score(*bench.texts)) | {"win": won}

@@ -158,18 +158,17 @@ def test_empty_answers_and_messages_have_lengths():
 
 def test_a_judge_of_unprotected_labels_is_named():
     arguments = (one_each(2), ["aa", "a"], ["a", "aa"])
-    for judge in (Promised(math.inf), Promised(math.inf).score):
-        found = win_rate(judge, *arguments)
-        assert "publish it only if the judge's labels are public" in str(found)
-        assert found.to_dict()["judge_guarantee"]["epsilon"] == "inf"
-    protected = str(win_rate(Promised(2.0), *arguments))
+    found = win_rate(Promised(math.inf).score, *arguments)
+    assert "publish it only if the judge's labels are public" in str(found)
+    assert found.to_dict()["judge_guarantee"]["epsilon"] == "inf"
+    protected = str(win_rate(Promised(2.0).score, *arguments))
     assert "epsilon=2" in protected
     assert "publish" not in protected
     assert win_rate(by_length, *arguments).guarantee is None
 
 
 def test_numbers_fit_json():
-    found = win_rate(Promised(1.0), one_each(20), ["aa", "b"] * 10, ["a", "bb"] * 10)
+    found = win_rate(Promised(1.0).score, one_each(20), ["aa", "b"] * 10, ["a", "bb"] * 10)
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert set(values["length_matched"]) == {"mean", "low", "high", "n"}
     assert win_rate(by_length, ["p"], ["aa"], ["b"]).to_dict()["length_matched"] is None

@@ -398,9 +398,9 @@ def compared(mean, *, method="dpo", labels="epsilon=1", seed=0, curve=(), matche
 
 
 def test_an_answer_that_cannot_be_read_loses():
-    scores = RewardJudge(Lengths()).score(["p"] * 3, ["", "a", "long answer"])
+    scores = RewardJudge(Lengths())(["p"] * 3, ["", "a", "long answer"])
     assert scores.tolist() == [-6.0, 1.0, 5.0]
-    assert RewardJudge(Lengths()).score(["p"], [""]).tolist() == [-6.0]
+    assert RewardJudge(Lengths())(["p"], [""]).tolist() == [-6.0]
 
 
 @pytest.mark.deep

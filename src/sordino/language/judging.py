@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Int
@@ -102,24 +102,6 @@ def _share(won: np.ndarray, weights: np.ndarray, cells: np.ndarray, clusters: np
     middle = (mean + shrink / 2) / (1 + shrink)
     reach = math.sqrt(shrink * (mean * (1 - mean) + shrink / 4)) / (1 + shrink)
     return Share(mean, max(middle - reach, 0.0), min(middle + reach, 1.0), len(won))
-
-
-@runtime_checkable
-class _PreferenceJudge(Protocol):
-    """A judge who compares two answers."""
-
-    def preferences(
-        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
-    ) -> Numbers:
-        """Return the chance, in [0, 1], that each first answer is better than the second."""
-
-
-@runtime_checkable
-class _ScoringJudge(Protocol):
-    """A judge who scores one answer at a time, such as a ``TextRewardModel``."""
-
-    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Numbers:
-        """Return a score for each answer; more is better."""
 
 
 @dataclass(frozen=True)
@@ -248,8 +230,8 @@ class WinRate(Share):
         return f"{line}\nThe judge's labels: {self.guarantee}"
 
 
-_Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Numbers]
-Judge: TypeAlias = _PreferenceJudge | _ScoringJudge | _Scorer
+Judge: TypeAlias = CommandJudge | Callable[[Sequence[Text], Sequence[Text]], Numbers]
+"""Who compares two answers; or who scores one at a time, where more is better."""
 
 
 def win_rate(
@@ -269,15 +251,11 @@ def win_rate(
             "prompts, answers and reference_answers must be as many and at least one, got "
             f"{len(prompts)}, {len(answers)} and {len(reference_answers)}."
         )
-    if isinstance(judge, _PreferenceJudge):
-        found = judge.preferences(prompts, answers, reference_answers)
-        won = finite_array("the judge's preferences", found, ndim=1)
-        if ((won < 0) | (won > 1)).any():
-            raise DataError("The judge's preferences must be in [0, 1].")
+    if isinstance(judge, CommandJudge):
+        won = judge.preferences(prompts, answers, reference_answers)
     else:
-        score = judge.score if isinstance(judge, _ScoringJudge) else judge
         one, other = (
-            finite_array("the judge's scores", score(prompts, each), ndim=1)
+            finite_array("the judge's scores", judge(prompts, each), ndim=1)
             for each in (answers, reference_answers)
         )
         if one.shape != other.shape:
@@ -324,7 +302,7 @@ class RewardJudge:
         """Return what the labels that the judge learned from were promised."""
         return self.reward.guarantee
 
-    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Numbers:
+    def __call__(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Numbers:
         """Return a score for each answer, the least for those that cannot be read."""
         found = self.reward.scores_of_readable(prompts, answers)
         return np.where(np.isnan(found), -self.reward.reward_bound - 1.0, found)
