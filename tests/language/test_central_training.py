@@ -104,20 +104,20 @@ def test_the_entry_comes_before_anybody_is_drawn(central, ledger_of, monkeypatch
 @pytest.mark.parametrize("kind", few(["reward", "dpo"], first=1))
 def test_another_loss_is_one_function(central, word_pairs, monkeypatch, kind):
     """That of Azar et al. (2024), which neither settings nor trainers know but by its name."""
-    seen, ipo = [], losses.LOSSES["ipo"]
+    seen = []
 
-    def watched(margins, **given):
+    def squared(margins, flip_probability=0.0, *, liked=1.0):
         seen.append(margins)
-        return ipo(margins, **given)
+        return margins.square() - margins * (2 * liked - 1) + 0.25
 
-    monkeypatch.setitem(losses.LOSSES, "ipo", watched)
-    trainer = awake(central(word_pairs(3), kind=kind, args={"loss": "ipo"}))
+    monkeypatch.setitem(losses.LOSSES, "squared", squared)
+    trainer = awake(central(word_pairs(3), kind=kind, args={"loss": "squared"}))
     moved(trainer.model)
     with torch.no_grad():
         found = trainer._losses(trainer.model.eval(), trainer._units)
     signs = torch.tensor([2 * unit[0].liked - 1 for unit in trainer._units])
     torch.testing.assert_close(found, (signs * seen[-1] - 0.5).square())
-    assert trainer._promise.training["preference_loss"] == "ipo"
+    assert trainer._promise.training["preference_loss"] == "squared"
     trainer._test(trainer.model)
 
 

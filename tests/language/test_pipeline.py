@@ -185,7 +185,7 @@ def test_dpo_writes_a_policy_with_the_promise_of_its_answers(answers, tiny_llama
 
 def test_dpo_on_answers_has_one_loss(answers, tiny_llama, tmp_path):
     with pytest.raises(UsageError, match="loss must be one of 'debiased'"):
-        train("policy", answers(4), tiny_llama, tmp_path / "p", replace(FAST, loss="ipo"))
+        train("policy", answers(4), tiny_llama, tmp_path / "p", replace(FAST, loss="mixture"))
     assert not (tmp_path / "p").exists()
 
 

@@ -287,7 +287,7 @@ class TrainReward(Train):
     kind = "reward"
 
     loss: str = _LabelsOption(
-        "Loss on randomized answers; all but mixture are convex.", "debiased", choices=tuple(LOSSES)
+        "Loss on randomized answers; mixture is not convex.", "debiased", choices=tuple(LOSSES)
     )
     head_epochs: float = _LabelsOption("Passes before them that train the head alone.", 0.0)
     learning_rate: LearningRate = 1e-4

@@ -60,18 +60,6 @@ def _mixture_preference_loss(
     return liked * of_liked(margins) + (1 - liked) * of_liked(-margins)
 
 
-def _identity_preference_loss(
-    margins: torch.Tensor, flip_probability: float = 0.0, *, liked: torch.Tensor | float = 1.0
-) -> torch.Tensor:
-    """Return the squared distance of each margin from ±1/2, debiased: margins stay bounded."""
-    # Source: Azar et al. (2024), equation 17 (IPO), with margins in units of reward, Δ = τh:
-    # (h − 1/(2τ))²τ² = (Δ − 1/2)². It is linear in the label, so that the label is debiased as in
-    # docs/local.md: Δ² − (2ỹ − 1)Δ + 1/4 with ỹ = (y − f)/(1 − 2f).
-    flip = _flips(flip_probability)
-    sign = 2 * (liked - flip) / (1 - 2 * flip) - 1
-    return margins.square() - margins * sign + 0.25
-
-
 def _flips(flip_probability: float) -> float:
     """Return a flip probability that says something."""
     if not 0 <= flip_probability < 0.5:  # noqa: PLR2004 (a fair coin says nothing)
@@ -82,6 +70,5 @@ def _flips(flip_probability: float) -> float:
 LOSSES: Mapping[str, PreferenceLoss] = {
     "debiased": debiased_preference_loss,
     "mixture": _mixture_preference_loss,
-    "ipo": _identity_preference_loss,
 }
 """The losses by name."""
