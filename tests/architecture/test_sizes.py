@@ -29,7 +29,8 @@ PUBLIC_BEYOND_EXPORTS = {
     # what results and documents name
     "Audit", "Compliance", "Forecast", "Plan", "Policy", "Run", "bounded_range_composition_epsilon",
     "bounded_range_of_draws", "coin_recipes",
-    "debias", "dp_event", "export", "gaussian_mu", "hashed_coin", "synthesize", "tilt",
+    "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
+    "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
 MOST_OTHERS = 1_237  # public definitions that are neither exported nor in the set above
 MOST_LINES = 76_347  # 70,000 is the rule: the page, its kinds and the widget are to be made up for

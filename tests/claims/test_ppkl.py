@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from published_ppkl import published_dropout_bonus, published_targets
-from tests.exact import exact_epsilon, label_neighbors
 
+from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.pair_losses import DebiasedLogistic, debias

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.exact import exact_epsilon
 from tests.tiers import few
 
+from sordino.auditing.exact import exact_epsilon
 from sordino.mechanisms import gibbs
 from sordino.mechanisms.gibbs import SLACK, ExponentialMechanism, thresholds
 from sordino.privacy.conversions import bounded_range_delta

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.exact import exact_epsilon
 
 from sordino._random import SimulatedEntropy
+from sordino.auditing.exact import exact_epsilon
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import (

@@ -12,11 +12,11 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
-from tests.exact import exact_epsilon
 from tests.privatized import privatize_file
 from tests.tiers import few
 
 from sordino._random import SimulatedEntropy, SystemEntropy
+from sordino.auditing.exact import exact_epsilon
 from sordino.engines.engine import InProcess, Rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian

@@ -10,8 +10,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.exact import exact_epsilon, label_neighbors
 
+from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.mechanisms.randomized_response import RandomizedResponse
 
 EPSILON = 0.1

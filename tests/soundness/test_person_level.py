@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.exact import exact_epsilon
 from tests.privatized import privatize_file
 
 import sordino
 from sordino import _random
 from sordino._random import SimulatedEntropy, SystemEntropy
+from sordino.auditing.exact import exact_epsilon
 from sordino.errors import BudgetExceeded, DataError, PrivacyError
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee

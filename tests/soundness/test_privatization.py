@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.exact import exact_epsilon, label_neighbors
 from tests.privatized import privatize_file
 from tests.tiers import few
 
 from sordino import _random
 from sordino._random import SystemEntropy
+from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs

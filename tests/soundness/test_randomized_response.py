@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.exact import exact_epsilon, label_neighbors
 
+from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.conversions import realized_epsilon

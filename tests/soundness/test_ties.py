@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.exact import exact_epsilon
 from tests.privatized import privatize_file
 from tests.tiers import few
 
 from sordino._random import SimulatedEntropy, SystemEntropy
+from sordino.auditing.exact import exact_epsilon
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError
 from sordino.mechanisms.randomized_response import RandomizedResponse

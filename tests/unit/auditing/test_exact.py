@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from tests.exact import exact_epsilon, label_neighbors
 
+from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import UsageError
 
 
