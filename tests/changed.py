@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks/utility")]  # as pyproject.toml has it
 
 
 def git(*words: str) -> list[str]:
@@ -50,12 +51,10 @@ def runs_here(file: Path) -> bool:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     names = [a.name for node in tree.body if isinstance(node, ast.Import) for a in node.names]
     names += [n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom) and not n.level]
-    beside = (file.parent, ROOT / "benchmarks/utility")  # as pyproject.toml has it
     missing = [
         name
         for name in names
-        if not find_spec(name.partition(".")[0])
-        and not any((folder / f"{name}.py").exists() for folder in beside)
+        if not find_spec(name.partition(".")[0]) and not (file.parent / f"{name}.py").exists()
     ]
     if missing:
         where = file.relative_to(ROOT)
