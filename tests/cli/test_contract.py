@@ -62,7 +62,6 @@ def test_align_writes_what_the_contract_says(ready):
         ["choose", "out", "q.jsonl", "--out", "chosen.jsonl"],
         ["ledger", "show", "out.spend.db"],
         ["ledger", "verify", "out.spend.db"],
-        ["ledger", "support"],
         ["report", "out", "--force"],
         ["simulate", "pairs", "--out", "s.jsonl", "--n", "5"],
         [*ALIGN, "--force", "--dry-run", "--budget", "9"],

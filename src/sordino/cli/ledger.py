@@ -12,7 +12,6 @@ import typer
 
 from sordino.errors import UsageError
 from sordino.privacy import exports
-from sordino.privacy.accountants import support_table
 from sordino.privacy.books import Account
 from sordino.privacy.exports import Form
 from sordino.privacy.guarantee import size
@@ -117,14 +116,3 @@ def _export(settings: _Export) -> None:
         finish("", {}, {"form": settings.form, "text": text}, as_json=True)
     else:
         sys.stdout.write(text)
-
-
-@command(ledger, Json, name="support")
-def _support(settings: Json) -> None:
-    """Show which events can be composed under which relation, and how."""
-    rows = support_table()
-    if settings.as_json:
-        finish("", {}, {"support": rows}, as_json=True)
-        return
-    columns = tuple(rows[0])
-    grid("support", columns, [[str(row[name]) for name in columns] for row in rows])
