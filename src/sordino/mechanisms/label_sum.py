@@ -86,12 +86,11 @@ class SumMechanism(Described):
     grid: float = 2.0**-20
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        _validate.settle(self, epsilon=_validate.positive)
         _validate.failure_probability("delta", self.delta, zero=False)
         _validate.one_of("shaped", self.shaped, (True, False))
-        if (most := self.records_per_person) is not None:
-            most = _validate.integer("records_per_person", most, at_least=1)
-            object.__setattr__(self, "records_per_person", most)
+        if self.records_per_person is not None:
+            _validate.settle(self, records_per_person=partial(_validate.integer, at_least=1))
         if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
             raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
         if self.mu == 0:
@@ -422,7 +421,7 @@ class LabelMechanism(SumMechanism):
 
     def __post_init__(self) -> None:
         if self.longest != math.inf:
-            object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
+            _validate.settle(self, longest=_validate.positive)
         _validate.integer("ties", self.ties, at_least=0)
         if self.ties and self.longest != math.inf:
             raise UsageError("ties are counted whole, so every row is: leave longest out.")
