@@ -193,6 +193,7 @@ RATES = ("flip_probability", "flip_rate")
 _PERSON = "person"
 _PROMPT = "prompt"  # chosen and rejected may have it, or begin with it
 READ = re.compile(r"\.(jsonl|csv|tsv)(\.gz)?$", re.IGNORECASE)
+_ENDINGS = (".manifest.json", "_manifest.json", "-manifest.json")
 _LARGEST_MANIFEST = 1 << 24
 _MOST_COLUMNS = 256
 _WORDS: Mapping[str, int] = {"1": 1, "+1": 1, "1.0": 1, "0": 0, "0.0": 0, "-1": -1, "-1.0": -1}
@@ -436,10 +437,9 @@ def _value(row: Mapping[str, Any], where: str, layout: Layout) -> int:
 
 def _read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, Any] | None:
     """Return what a manifest says of a released file, whoever wrote it; None if there is none."""
+    manifest = manifest or _beside(path)
     if manifest is None:
-        manifest = manifest_path(path.with_name(READ.sub("", path.name)))
-        if not os.path.isfile(manifest):  # noqa: PTH113 (as above)
-            return None
+        return None
     if os.path.isdir(manifest):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError("The manifest is a folder; give a file.")
     with explained(f"{manifest.name} cannot be read"), manifest.open("rb") as file:
@@ -451,6 +451,22 @@ def _read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, 
     if not isinstance(value, Mapping):
         raise DataError(f"{manifest.name} is no manifest: one JSON object is expected.")
     return value
+
+
+def _beside(path: Path) -> Path | None:
+    """Return the manifest beside a file: the longest name that is clearly made from its own."""
+    name = re.sub(r"\.(jsonl|csv|tsv)$", "", path.name.removesuffix(".gz"))
+    cuts = [found.start() for found in re.finditer(r"[._-]", name) if found.start()]
+    # Where a file beside this one has the shorter name for its own, a manifest of it is its.
+    ends = [f".{kind}{packed}" for kind in ("jsonl", "csv", "tsv") for packed in ("", ".gz")]
+    shorter = [
+        name[:cut]
+        for cut in reversed(cuts)
+        if not any(os.path.lexists(path.with_name(name[:cut] + end)) for end in ends)
+    ]
+    found = [manifest_path(path)]
+    found += [path.with_name(start + end) for start in (name, *shorter) for end in _ENDINGS]
+    return next((one for one in found if os.path.isfile(one) and one != path), None)  # noqa: PTH113
 
 
 _FEWEST = 0.5  # share of rows that must be found, or it is another file

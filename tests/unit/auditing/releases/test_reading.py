@@ -206,7 +206,10 @@ def test_our_files_say_person_whatever_the_raw_file_called_it(write):
         ("p.jsonl", "p.manifest.json"),
         ("p.jsonl.gz", "p.manifest.json"),
         ("p.csv", "p.manifest.json"),
-        ("p.csv.gz", "p.manifest.json"),
+        ("p.csv.gz", "p.csv.manifest.json"),
+        ("p.jsonl", "p_manifest.json"),
+        ("p_eps0.10_val.jsonl.gz", "p_eps0.10_manifest.json"),
+        ("p_eps0.10_val.jsonl.gz", "p-manifest.json"),
     ],
 )
 def test_a_manifest_beside_the_file(tmp_path, name, manifest):
@@ -214,10 +217,13 @@ def test_a_manifest_beside_the_file(tmp_path, name, manifest):
     assert _read_manifest_of(tmp_path / name) == {"n": 1}
 
 
-def test_the_manifest_of_another_file_is_not_taken(tmp_path):
+def test_the_manifest_of_another_file_is_not_taken(tmp_path, write):
     for name in ("manifest.json", "q_manifest.json", "pp.manifest.json", "p.json"):
         (tmp_path / name).write_text("{}")
+    assert _read_manifest_of(tmp_path / "p_2.jsonl") is None
     (tmp_path / "p.manifest.json").write_text('{"n": 1}')
+    assert _read_manifest_of(tmp_path / "p_2.jsonl") == {"n": 1}
+    write("p.jsonl", ours(1))
     assert _read_manifest_of(tmp_path / "p_2.jsonl") is None
     assert _read_manifest_of(tmp_path / "p_2.jsonl", tmp_path / "p.manifest.json") == {"n": 1}
 
