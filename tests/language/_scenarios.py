@@ -30,12 +30,12 @@ import sordino
 from sordino import _random
 from sordino.language import (
     CentralDPOConfig,
+    CentralDPOTrainer,
     CentralPolicyConfig,
     CentralPolicyTrainer,
     CentralPrivacy,
     CentralRewardConfig,
-    PrivateDPOTrainer,
-    PrivateRewardTrainer,
+    CentralRewardTrainer,
     SlotPrivacy,
 )
 from sordino.language.dp_sgd import training as steps
@@ -78,7 +78,7 @@ def reward_trainer(folder, name, *, rows=None, epsilon=1000.0, args=None, model=
     """Return a trainer whose run and ledger are called by a name."""
     quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
     usual = {"learning_rate": 3e-3, "use_cpu": True, **quietly}
-    return PrivateRewardTrainer(
+    return CentralRewardTrainer(
         str(folder / "model") if model is None else model,
         CentralRewardConfig(str(folder / name), **{**usual, **(args or {})}),
         train_dataset=sordino.read_pairs(rows or records()),
@@ -92,7 +92,7 @@ def dpo_trainer(folder, name, **more):
     quietly = {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
     usual = {"learning_rate": 3e-3, "temperature": 0.3}
-    return PrivateDPOTrainer(
+    return CentralDPOTrainer(
         str(folder / "model"),
         args=CentralDPOConfig(str(folder / name), **usual, **quietly),
         train_dataset=sordino.read_pairs(records()),
