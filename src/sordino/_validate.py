@@ -30,6 +30,7 @@ Integers = Integer[np.ndarray, " n"]
 _RELEASE_ID = re.compile("[0-9a-f]{16}")
 _TELLING = 1e-6  # of an epsilon: below it 1 − 2·flip has no digits left to learn from
 _FITTED = (1e-9, 1e100)  # bounds and penalties of a fit
+MODERATE = (1e-60, 1e60)  # within them no product of a sensitivity leaves the normal floats
 _MEMORY = 2**34  # bytes, where the system does not say
 _MOST = 2**63 - 1  # what a file and an array can hold
 
@@ -75,6 +76,15 @@ def workable(name: str, value: object) -> float:
             f"{name} must be between {least:g} and {most:g}, got {value!r}: beyond, no fit can be "
             "certified. Nothing was done. Give another, or leave it out."
         )
+    return result
+
+
+def moderate(name: str, value: object, *, zero: bool = False) -> float:
+    """Return a public size as a float; refuse what would overflow or underflow in a sensitivity."""
+    result, (least, most) = number(name, value), MODERATE
+    if not (least <= result <= most or (zero and result == 0)):
+        also = "0, or " if zero else ""
+        raise UsageError(f"{name} must be {also}within {least} and {most}, got {value!r}.")
     return result
 
 

@@ -50,7 +50,6 @@ from sordino.language.rewards.text_rewards import (
 )
 from sordino.language.training.private_training import CentralConfig
 from sordino.mechanisms.regressions.base import slot_relation
-from sordino.mechanisms.score_sensitivity import size
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.accounting import calibrate, composed_epsilon
 from sordino.privacy.guarantee import (
@@ -121,7 +120,7 @@ class SlotPrivacy(UnitPrivacy):
 
     def __post_init__(self) -> None:
         _validate.positive("epsilon", self.epsilon)
-        size("clip", self.clip)
+        _validate.moderate("clip", self.clip)
         _validate.failure_probability("delta", self.delta, zero=False)
         slot_relation(self.neighbors)
         for name in ("slots", "batches", "updates_per_batch"):

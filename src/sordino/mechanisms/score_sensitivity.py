@@ -37,6 +37,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from sordino import _validate
+from sordino._validate import MODERATE, moderate
 from sordino.engines.engine import added_in_pairs
 from sordino.errors import DataError, UsageError
 
@@ -45,17 +46,6 @@ from .grid import Matrix, dense_parts
 
 UP: Final = 1 + 2.0**-40
 """More than a few dozen roundings take from a formula without cancellation."""
-
-_LEAST, _MOST = 1e-60, 1e60  # no product of the formulas leaves the range of normal floats
-
-
-def size(name: str, value: object, *, zero: bool = False) -> float:
-    """Return a public size as a float; refuse what would overflow or underflow in a formula."""
-    result = _validate.number(name, value)
-    if not (_LEAST <= result <= _MOST or (zero and result == 0)):
-        also = "0, or " if zero else ""
-        raise UsageError(f"{name} must be {also}within {_LEAST} and {_MOST}, got {value!r}.")
-    return result
 
 
 def public_rows(name: str, rows: Matrix, *, d: int | None = None) -> Matrix:
@@ -69,8 +59,9 @@ def public_rows(name: str, rows: Matrix, *, d: int | None = None) -> Matrix:
     if d is not None and rows.shape[1] != d:
         raise DataError(f"{name} must have {d} columns, got shape {rows.shape}.")
     largest = float(np.abs(values).max(initial=0.0))
-    if largest and not _LEAST <= largest <= _MOST:
-        raise DataError(f"{name}: the largest number must be 0, or within {_LEAST} and {_MOST}.")
+    least, most = MODERATE
+    if largest and not least <= largest <= most:
+        raise DataError(f"{name}: the largest number must be 0, or within {least} and {most}.")
     return rows
 
 
@@ -236,8 +227,8 @@ def constrained_ridge_range(
     # Of one record that is added, removed or made empty; twice it if a record is replaced.
     # Source: docs/intrinsic.md, "Linear bandits": min(2B, (R + B)/√(λ(λ + 1)))·D + β(λ^{-1/2} − (λ
     # + 1)^{-1/2}).
-    ridge, ball = size("ridge", ridge), size("ball", ball)
-    residual = size("reward_bound", reward_bound) + ball
+    ridge, ball = moderate("ridge", ridge), moderate("ball", ball)
+    residual = moderate("reward_bound", reward_bound) + ball
     moved = min(2 * ball, residual / math.sqrt(ridge) / math.sqrt(ridge + 1))
     return _total(moved, spread, ridge, penalty, inexactness)
 
@@ -251,12 +242,12 @@ def _total(
     step: float = 1.0,
 ) -> float:
     """Return how far scores and penalties move together, rounded up."""
-    total = moved * size("spread", spread, zero=True)
-    if penalty := size("penalty", penalty, zero=True):
+    total = moved * moderate("spread", spread, zero=True)
+    if penalty := moderate("penalty", penalty, zero=True):
         if ridge is None:
             raise UsageError(f"penalty={penalty!r} needs penalty_ridge, the ridge of its matrix.")
-        total += penalty * penalty_step(size("penalty_ridge", ridge), step=step)
-    return (total + 4 * size("inexactness", inexactness, zero=True)) * UP
+        total += penalty * penalty_step(moderate("penalty_ridge", ridge), step=step)
+    return (total + 4 * moderate("inexactness", inexactness, zero=True)) * UP
 
 
 def public_design_ridge_range(
@@ -268,12 +259,12 @@ def public_design_ridge_range(
     # z what was computed for Σ⁻¹c, at most ‖Σz − c‖/(2√λ) is there for any φ of the design, because
     # ‖Σ⁻¹φ‖ ≤ 1/(2√λ); the bound on ‖Σz − c‖ counts the rounding of Σ itself.
     # Source: docs/intrinsic.md, "Linear bandits": R·max_i max_{a,a′} (φ_a − φ_a′)ᵀΣ⁻¹φ_i.
-    ridge, reward_range = size("ridge", ridge), size("reward_range", reward_range)
+    ridge, reward_range = moderate("ridge", ridge), moderate("reward_range", reward_range)
     rows = public_rows("design", design)
     actions = public_rows("queries", queries, d=rows.shape[1])
     actions = actions if isinstance(actions, np.ndarray) else actions.toarray()
     widest = _widest(rows, actions - actions[:1], ridge) if rows.shape[0] else 0.0
-    return (widest * reward_range + 4 * size("inexactness", inexactness, zero=True)) * UP
+    return (widest * reward_range + 4 * moderate("inexactness", inexactness, zero=True)) * UP
 
 
 def _widest(rows: Matrix, moved: np.ndarray, ridge: float) -> float:
@@ -332,7 +323,7 @@ class LabelCurvature:
         # factor, L Lᵀ ≤ t·Σγxxᵀ + (ridge − t·e)·I ≤ M, t = 1 unless M may be singular up to e. The
         # range is at most about 1 + 2e/λ_min(M) times the exact one.
         # Source: docs/intrinsic.md, "Withheld rewards of preferences".
-        ridge, ball = size("ridge", ridge, zero=True), size("ball", ball)
+        ridge, ball = moderate("ridge", ridge, zero=True), moderate("ball", ball)
         rows = public_rows("differences", differences)
         n, d = rows.shape
         lengths = [np.linalg.norm(block, axis=1) for _, block in dense_parts(rows, BLOCK)]
@@ -363,7 +354,7 @@ class LabelCurvature:
         """Return a bound on how far apart the changes of two scores are after one flipped label."""
         # Source: docs/intrinsic.md, "Withheld rewards of preferences": max_i ‖x_i‖_{M⁻¹} ·
         # max_{a,a′} ‖φ_a − φ_a′‖_{M⁻¹}, and at most 2B·max_{a,a′} ‖φ_a − φ_a′‖.
-        slack = 4 * size("inexactness", inexactness, zero=True)
+        slack = 4 * moderate("inexactness", inexactness, zero=True)
         rows = public_rows("queries", queries, d=len(self._factor))
         rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
         moved = rows - rows[:1]
@@ -389,8 +380,8 @@ def _solved(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> Float[np.ndar
 def withheld_ridge_label_range(ridge: float, *, spread: float, bound: float) -> float:
     """The range of one flipped label for any pairs within a bound, with or without a ball."""
     # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr.
-    ridge, bound = size("ridge", ridge), size("bound", bound)
-    return size("spread", spread, zero=True) * bound / ridge * UP
+    ridge, bound = moderate("ridge", ridge), moderate("bound", bound)
+    return moderate("spread", spread, zero=True) * bound / ridge * UP
 
 
 def withheld_record_range(
@@ -406,10 +397,10 @@ def withheld_record_range(
     """Return the range of one pair that is added, removed or made empty; twice it if replaced."""
     # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr, or with a ball min(2B,
     # X·σ(BX)/√(λr(λr + γX²)))·D, plus β(λ^{-1/2} − (λ + X²)^{-1/2}).
-    ridge, bound = size("ridge", ridge), size("bound", bound)
+    ridge, bound = moderate("ridge", ridge), moderate("bound", bound)
     moved = bound / ridge
     if ball is not None:
-        ball = size("ball", ball)
+        ball = moderate("ball", ball)
         curved = ridge + float(_least_slope(ball * bound * UP)) * bound**2
         residual = float(expit(ball * bound * UP))
         moved = min(residual * bound / (math.sqrt(ridge) * math.sqrt(curved)), 2 * ball)

@@ -30,7 +30,6 @@ from sordino.mechanisms.score_sensitivity import (
     public_design_ridge_range,
     rewards_only_range,
     shrunken_mean_range,
-    size,
 )
 from sordino.preferences.bandit_logs import BanditLogs, Catalogue
 from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
@@ -230,7 +229,7 @@ class BallRidge(WithheldFit):
             reward_range=width,
             ridge=float(ridge),
             ball=bound,
-            penalty=size("penalty", penalty, zero=True),
+            penalty=_validate.moderate("penalty", penalty, zero=True),
             features=features,
         )
 
@@ -359,7 +358,7 @@ class ArmMeans(WithheldFit):
         """Check the settings and count."""
         refuse_other_terms(unit, neighbors)
         low, high = logs.reward_range
-        width = size("the width of reward_range", high - low)
+        width = _validate.moderate("the width of reward_range", high - low)
         middle = width / 2 if center is None else float(center)
         if not 0 <= middle <= width:
             raise UsageError(
@@ -380,8 +379,8 @@ class ArmMeans(WithheldFit):
             unit=unit,
             neighbors=neighbors,
             reward_range=width,
-            shrinkage=size("shrinkage", shrinkage, zero=self._plain),
-            penalty=size("penalty", penalty, zero=True),
+            shrinkage=_validate.moderate("shrinkage", shrinkage, zero=self._plain),
+            penalty=_validate.moderate("penalty", penalty, zero=True),
             center=middle,
             _arms=k,  # no questions: who pulled an arm, in which of many contexts, tells logs badly
         )

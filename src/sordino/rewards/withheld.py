@@ -33,7 +33,6 @@ from sordino.mechanisms.score_sensitivity import (
     farthest_rows,
     penalty_step,
     public_rows,
-    size,
     withheld_record_range,
 )
 from sordino.preferences.features import (
@@ -138,10 +137,11 @@ class Settings:
             )
 
         def usable(name: str, value: float) -> float:
-            return size(name, _validate.workable(name, value))
+            return _validate.moderate(name, _validate.workable(name, value))
 
-        _validate.settle(self, ridge=usable, ball=usable, penalty=partial(size, zero=True))
-        size("penalty_ridge", self.doubt_ridge)
+        penalty = partial(_validate.moderate, zero=True)
+        _validate.settle(self, ridge=usable, ball=usable, penalty=penalty)
+        _validate.moderate("penalty_ridge", self.doubt_ridge)
 
     @property
     def doubt_ridge(self) -> float:
@@ -183,7 +183,7 @@ class _RecordBound(_Bound):
     neighbors: NeighboringRelation  # what one change is; replacing is a removal and an addition
 
     def __post_init__(self) -> None:
-        _validate.settle(self, longest=size)
+        _validate.settle(self, longest=_validate.moderate)
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
 
     def score_range(self, options: Float[np.ndarray, "k d"]) -> float:

@@ -18,10 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from sordino._random import Entropy
-from sordino._validate import positive
+from sordino._validate import moderate, positive
 from sordino.errors import UsageError
 from sordino.language.models.generation import evaluating
-from sordino.mechanisms.score_sensitivity import size
 
 ROUNDING: Final = 1e-6
 """Kept free below the bound, relatively, for rounding in 64-bit floats."""
@@ -78,7 +77,7 @@ class ClippedSum:
 
     def __init__(self, model: nn.Module, bound: float) -> None:
         """Start at 0."""
-        self._bound = size("bound", bound)  # so that its parts are no subnormal floats
+        self._bound = moderate("bound", bound)  # so that its parts are no subnormal floats
         trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         self._trained = list(trained.values())
         for name, one in trained.items():

@@ -40,7 +40,6 @@ from sordino.language.models.promises import (
     Kind,
     complete_checkpoint,
 )
-from sordino.mechanisms.score_sensitivity import size
 from sordino.privacy.accounting import EVERYTHING, calibrated_noise_multiplier, composed_epsilon
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -194,7 +193,7 @@ class CentralPrivacy(UnitPrivacy):
     def __post_init__(self) -> None:
         for name in ("epsilon", "expected_batch"):
             _validate.positive(name, getattr(self, name))
-        size("clip", self.clip)
+        _validate.moderate("clip", self.clip)
         _validate.failure_probability("delta", self.delta, zero=False)
         _validate.one_of("unit", self.unit, get_args(_CentralUnit))
         _validate.one_of("neighbors", self.neighbors, (ADD_OR_REMOVE_ONE, REPLACE_SPECIAL))
