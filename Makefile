@@ -2,6 +2,7 @@
 #   make demo      a report of simulated people
 #   make check     lint, types, imports, and the tests of what has changed since main
 #   make test      all tests but the deep ones
+#   make test-some deep tests for ten minutes, those first whose turn it is by the commit
 #   make test-all  every test
 #   make docs      the site, in site/index.html
 PYTHON ?= python3
@@ -9,10 +10,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= auto
+MINUTES ?= 10
 # Hundreds of tests start a process of their own: without compiled files each compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test test-all lint types imports format docs benchmark clean
+.PHONY: demo check test test-some test-all lint types imports format docs benchmark clean
 
 demo: $(VENV)/.core
 	@rm -rf runs/demo
@@ -24,6 +26,9 @@ check: $(VENV)/.check lint types imports
 
 test: $(VENV)/.dev lint types imports
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not deep"
+
+test-some: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m deep --for-minutes $(MINUTES)
 
 test-all: $(VENV)/.dev lint types imports
 	$(BIN)/python -m pytest -n $(WORKERS)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -63,7 +64,29 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+UNTIL = "SORDINO_TESTS_UNTIL"
+
+
+def pytest_addoption(parser):
+    said = "begin no test after so many minutes; the commit says which files come first"
+    parser.addoption("--for-minutes", type=float, metavar="MINUTES", help=said)
+
+
+def pytest_configure(config):
+    if config.option.for_minutes is not None:  # processes that run tests have it from the first one
+        os.environ.setdefault(UNTIL, str(time.time() + 60 * config.option.for_minutes))
+
+
+def pytest_runtest_setup(item):
+    if item.config.option.for_minutes is not None and time.time() > float(os.environ[UNTIL]):
+        pytest.skip("the minutes of --for-minutes are over")
+
+
 def pytest_collection_modifyitems(config, items):
+    if config.option.for_minutes is not None:
+        command, here = ["git", "rev-parse", "HEAD"], Path(__file__).parent
+        commit = subprocess.run(command, cwd=here, capture_output=True, check=False).stdout
+        items.sort(key=lambda item: hashlib.sha256(commit + item.location[0].encode()).digest())
     for item in items:
         if DEEP & set(item.path.parts[-2:]):
             item.add_marker(pytest.mark.deep)
