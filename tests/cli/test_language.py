@@ -201,6 +201,9 @@ def test_answers_that_are_randomized_promise_what_they_promised(ready):
     refused(ready, [*command, "--epsilon", "1"], 2, "too late")
     refused(ready, [*command, "--non-private"], 2, "too late")
     assert ready.run(*command, "--epsilon", "3", "--dry-run", "--json").value["spend"] == 0.0
+    told = ready.value_of(*command, "--json")  # of no project, and no ledger is named
+    assert (told["spend"], told["ledger"]) == (0.0, None)
+    assert not (ready / ".sordino").exists()
 
 
 @pytest.mark.deep

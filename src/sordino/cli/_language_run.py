@@ -466,6 +466,11 @@ class _OnAnswers(_Training):
         """Return whether a ledger takes note: where answers arrived private, one that is named."""
         return not (isinstance(self.pairs, PrivatePairs) and self.settings.ledger is None)
 
+    @property
+    def request(self) -> str | None:
+        """Return the name of the command; where no ledger takes note, nothing is found by it."""
+        return self.settings.request if self.pays else None
+
     def account(self, *, planning: bool) -> Ledger:
         if self.pays:
             return super().account(planning=planning)
