@@ -116,20 +116,7 @@ def choose(settings: Choose) -> None:
     with suppress(OSError, ValueError, RecursionError):
         kept = json.loads((settings.folder / RESULT).read_bytes())
     if isinstance(kept, dict) and kept.get("format") == INTRINSIC_FORMAT:
-        run = _PreparedRun.read(settings.folder)
-        if settings.out is not None:
-            refuse_output(settings.out, force=settings.force, spends=True)
-        Ledger.read(settings.ledger_path, data=run.data)  # before anything is fitted
-        if settings.judgments is None:
-            raise UsageError(
-                "This run withholds its reward and stored none, so --judgments PREFS is needed: "
-                "the raw judgments that it was prepared for. Nothing was drawn. Every answer "
-                "spends."
-            )
-        policy, questions = run.policy(settings), settings.questions()
-        outcome = _WithheldDraws(
-            settings=settings, run=run, policy=policy, questions=questions
-        ).outcome()
+        outcome = _WithheldDraws.of(settings).outcome()
         if settings.dry_run:
             tell(settings, *outcome)
         return
@@ -224,74 +211,72 @@ def _drawn(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PreparedRun:
-    """What ``sordino align --noise draws`` wrote: how to make draws, and no weights."""
+class _WithheldDraws(Run):
+    """Draws that spend, from a reward that is fitted here and now and goes nowhere."""
 
+    settings: Choose
     # What all planned draws promise at most; its unit and relation are the ledger's.
     promise: Guarantee
-    temperature: float  # KL strength, in units of reward
-    fit: dict[str, Any]  # public settings of the fit
-    reading: dict[str, Any]  # how judgments are read
-    data: str  # name of the data set on the ledger
-    public_digest: str | None  # of the questions, where they are public
+    named: str  # the data set on the ledger
+    policy: WithheldPolicy
+    questions: list[_Question]
 
     @classmethod
-    def read(cls, folder: Path) -> _PreparedRun:
-        """Return the run in a folder; refuse a file that is malformed, or of a newer version."""
+    def of(cls, settings: Choose) -> _WithheldDraws:
+        """Return draws as ``sordino align --noise draws`` prepared them; nothing is spent."""
         values = read_json(
-            folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
+            settings.folder / RESULT,
+            kind=INTRINSIC_FORMAT,
+            version=INTRINSIC_VERSION,
+            problem=_PROBLEM,
         )
         with malformed(RESULT):
             features: Any = HashedText(dimension=values["dimension"])
             read, families = values["reading"], values["reading"]["families"]
             if families is not None:
                 features = Intercept(features, families=families)
-            fit = {name: values[name] for name in ("ridge", "ball", "bound")}
+            fit: dict[str, Any] = {name: values[name] for name in ("ridge", "ball", "bound")}
             names = ("columns", "drop", "longest", "person_field", "levels", "ratings")
-            return cls(
-                promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
-                temperature=_validate.positive("temperature", values["temperature"]),
-                fit=fit | {"features": features},
-                reading={name: read[name] for name in names},
-                data=values["data"],
-                public_digest=values["public_digest"],
+            reading = {name: read[name] for name in names}
+            promise = Guarantee.from_dict(values["guarantee"], values["caveats"])
+            temperature = _validate.positive("temperature", values["temperature"])
+            # of the questions, where they are public
+            named, public_digest = values["data"], values["public_digest"]
+        if settings.out is not None:
+            refuse_output(settings.out, force=settings.force, spends=True)
+        Ledger.read(settings.ledger_path, data=named)  # before anything is fitted
+        if settings.judgments is None:
+            raise UsageError(
+                "This run withholds its reward and stored none, so --judgments PREFS is needed: "
+                "the raw judgments that it was prepared for. Nothing was drawn. Every answer "
+                "spends."
             )
-
-    def policy(self, settings: Choose) -> WithheldPolicy:
-        """Return the policy of a reward that is fitted here and now; nothing is spent."""
-        hidden, temperature = self.promise.unit == "record", settings.temperature
+        reading |= {"hides_records": promise.unit == "record"}
         with Bar.shown("Reading") as bar:
-            pairs = read_pairs(
-                settings.judgments, **self.reading, hides_records=hidden, progress=bar
-            )
-        digest = pairs.public_digest if isinstance(pairs, Pairs) else None
-        if isinstance(pairs, Pairs) and self.public_digest not in (None, digest):
+            pairs: Any = read_pairs(settings.judgments, **reading, progress=bar)
+        if isinstance(pairs, Pairs) and public_digest not in (None, pairs.public_digest):
             raise LedgerMismatch(
                 "--judgments are not those that this run was prepared for: prompts or answers "
                 "differ. Nothing was drawn. Give the same file, or prepare another run."
             )
-        whose: dict[str, Any] = {"unit": self.promise.unit, "neighbors": self.promise.neighbors}
-        kept: Any = pairs  # of what kind it is, is checked there
-        reward = WithheldReward(kept, **whose, **self.fit)
-        heat = self.temperature if temperature is None else temperature
-        return gibbs_policy(reward, temperature=heat)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WithheldDraws(Run):
-    settings: Choose
-    run: _PreparedRun
-    policy: WithheldPolicy
-    questions: list[_Question]
+        # of what kind they are, is checked there
+        fit |= {"unit": promise.unit, "neighbors": promise.neighbors, "features": features}
+        reward = WithheldReward(pairs, **fit)
+        heat = temperature if settings.temperature is None else settings.temperature
+        policy = gibbs_policy(reward, temperature=heat)
+        questions = settings.questions()
+        return cls(
+            settings=settings, promise=promise, named=named, policy=policy, questions=questions
+        )
 
     @property
     def data(self) -> str | None:
-        return self.run.data or None
+        return self.named or None
 
     @property
     def limit(self) -> Limit:
         # of the ledger, which is there and says what these draws cost
-        return Limit(run=self.run.promise, budget=Budget(), arrived=True)
+        return Limit(run=self.promise, budget=Budget(), arrived=True)
 
     @cached_property
     def widest(self) -> float:
@@ -312,7 +297,7 @@ class _WithheldDraws(Run):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         held, one, count = self.policy.estimate, BoundedRangeEvent(self.widest), len(self.questions)
         promise = replace(
-            self.run.promise,
+            self.promise,
             epsilon=self._epsilon(ledger),
             delta=ledger.budget.delta,
             randomness=_random.entropy(self.settings.simulate_seed).randomness,
