@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -58,7 +56,6 @@ from .settings import (
     terms_of,
 )
 
-T = TypeVar("T")
 _BALL = 5.0
 _OF_RELEASE: Final = ("noise", "mechanism", "metrics", "data", "reward")
 
@@ -229,9 +226,13 @@ class _Free(_PlanRun):
     def limit(self) -> Limit:
         return limit_of_private(self.reward.guarantee, self.settings.limits)
 
-    @cached_property
-    def paying(self) -> Ledger:
-        """Return the ledger that paid for the reward, for reading."""
+    @property
+    def request(self) -> None:
+        """Return no name: nothing is begun."""
+
+    def account(self, *, planning: bool) -> Ledger:
+        """Return the ledger that paid for the reward, to which nothing is written."""
+        del planning
         settings = self.settings
         folder = settings.source if settings.source.is_dir() else settings.source.parent
         return ledger_of(self.reward, settings.ledger or ledger_of_run(folder))
@@ -239,16 +240,6 @@ class _Free(_PlanRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         certify(self.reward, ledger, for_study=True)  # refuses what was not paid there
         return {"spend": 0.0, **describe_guarantee_and_caveats(self.reward.guarantee)}
-
-    def planned(self) -> dict[str, Any]:
-        """Return that nothing would be spent."""
-        return self.plan(self.paying)
-
-    def perform(self, spend: Callable[[Ledger], T]) -> tuple[T, Ledger]:
-        """Do the whole job, with nothing written to a ledger."""
-        self.planned()
-        with self.place():
-            return spend(self.paying), self.paying
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Plan with what was released, beside what the earlier run told of it."""
