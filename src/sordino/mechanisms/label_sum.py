@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -220,6 +220,7 @@ class _HiddenSum:
         return np.asarray(noised.reshape(trials, -1) @ self.step.T)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
     """A release of which everything but labels or orders is known: its noise is a number.
 
@@ -229,9 +230,14 @@ class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
         tests/soundness/test_ranking_gaussian_mechanism.py.
     """
 
+    _: KW_ONLY
     used: Bool[np.ndarray, " n"]  # which rows or ballots count
     persons: PersonIds | None  # whose they are, if all of one person change together
-    offset: Float[np.ndarray, " d"] | None = None  # the public part of the sum
+    # The public part of the sum, which no label and no order changes.
+    offset: Float[np.ndarray, " d"] | None = None
+    moved: float = field(init=False)  # how many steps one change moves the sum at most: Δ
+    # The rows or ballots of a change that may move it as far: one, or one person's.
+    worst: Int64[np.ndarray, " k"] = field(init=False)
 
     @property
     def event(self) -> GaussianEvent:
@@ -403,21 +409,62 @@ def growth(n: int) -> float:
     return float((coefficients(n) ** 2).sum())
 
 
-_Kind = TypeVar("_Kind", bound="LabelMechanism")
-
-
 @dataclass(frozen=True)
-class LabelMechanism(SumMechanism):
-    """One noised sum Σ y_i x_i over the labels of pairs, whatever its noise.
+class LabelGaussian(SumMechanism):
+    """Release Σ y_i x_i over all labels with noise that hides any one of them.
+
+    A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
+    The likelihood reads labels through this sum only, so fitting it costs nothing more. With
+    ``longest`` the sum is Σ w_i y_i x_i, w_i = min(1, longest/‖x_i‖): the noise must hide the
+    longest row, and a weighted likelihood reads this sum only too.
+
+    Args:
+        epsilon: Bound on the privacy loss, finite and above 0: of one label, and of all labels
+            of one person if ``records_per_person`` is given.
+        delta: Failure probability, in (0, 1).
+        shaped: Noise in the shape that has nearly the least variance in all; False for the
+            same noise in every direction.
+        records_per_person: How many rows of one person count (m); the others are left out,
+            whatever their labels. Needed for unit ``"person"``.
+        longest: Rows that are longer count less, as said above; every row counts 1 if left out.
+        ties: How many columns at the end of the rows are no feature: each holds 1 where an
+            undecided label is counted, else 0, and the numbers of ties are released with the sum.
+        grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
+            2^-12.
+
+    Raises:
+        UsageError: A setting is out of range.
 
     Guarantee:
-        None of its own: each kind states one. Shown by
+        GaussianEvent of :attr:`mu` for unit ``"label"`` under ``REPLACE_ONE``, and for unit
+        ``"person"`` with ``records_per_person`` (caveat ``labels-only``): for any labels, any
+        x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
+        numbers that depend on the public w_i x_i alone, so one change moves the sum by at most
+        ‖2h‖, which is computed in integers and rounded up (where ties are counted, by √(‖h‖² + kc²)
+        if that is more, k counters of c steps); for a person, by the sum of these over their rows,
+        or by √Σ_ij |2h_i·2h_j| if that is less (up to 64 rows, in memory).
+        The noise is exactly discrete, with the allowance for its grid of
+        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
         tests/soundness/test_label_gaussian_mechanism.py.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release". Differs: rounding to even steps,
+        so that an undecided label is a whole number of steps too.
+
+    Example:
+        >>> noise = LabelGaussian(epsilon=1.0, delta=1e-6)
+        >>> round(noise.mu, 6)
+        0.236704
+        >>> design = noise.prepare(np.array([[3.0, 0.0], [0.0, 0.1]]))
+        >>> np.sqrt(np.diag(design.covariance)).round(3).tolist()
+        [12.674, 0.446]
     """
 
     _: KW_ONLY
     longest: float = math.inf
     ties: int = 0
+    name: ClassVar[str] = "label-gaussian"
+    public: ClassVar[tuple[str, ...]] = ("mu", "shaped", "longest", "records_per_person")
 
     def __post_init__(self) -> None:
         if self.longest != math.inf:
@@ -426,6 +473,47 @@ class LabelMechanism(SumMechanism):
         if self.ties and self.longest != math.inf:
             raise UsageError("ties are counted whole, so every row is: leave longest out.")
         super().__post_init__()
+
+    @classmethod
+    def for_sizes(
+        cls,
+        epsilon: float,
+        *,
+        n: int,
+        d: int,
+        feature_bound: float,
+        delta: float,
+        records_per_person: int | None = None,
+    ) -> LabelGaussian:
+        """Return the mechanism whose noise suits so many labels and features of texts.
+
+        The noise is as large as the longest row that it must hide. So rows beyond a quarter of
+        the bound count less; and where the noise then is small beside what labels scatter, as
+        much less only as keeps it so, and it is shaped. Only public sizes decide.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release": with c = L/4 and s² = 0.3 L²
+            the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise
+            is shaped; L is the bound on the norm of one answer's features.
+
+        Example:
+            >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}
+            >>> found = [LabelGaussian.for_sizes(4.0, n=n, **sizes) for n in (500, 20_000)]
+            >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
+            [(0.25, False), (1.084, True)]
+        """
+        noise = cls(
+            epsilon,
+            delta=delta,
+            records_per_person=records_per_person,
+            shaped=False,
+            longest=_SHORT * feature_bound,
+        )
+        usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
+        share = 4 * d * (_SHORT / noise.mu) ** 2 / max(usual, 1e-300)
+        if share >= _FAINT:
+            return noise
+        return replace(noise, shaped=True, longest=noise.longest * math.sqrt(_FAINT / share))
 
     @property
     def tie_steps(self) -> int:
@@ -442,7 +530,7 @@ class LabelMechanism(SumMechanism):
         """Return what one step of each counter of ties is worth."""
         return np.eye(self.ties) / self.tie_steps
 
-    def spread_over(self: _Kind, updates: int) -> _Kind:  # noqa: PYI019 (beartype knows no Self here)
+    def spread_over(self, updates: int) -> LabelGaussian:
         """Return each of so many mechanisms that spend no more on one label than this one."""
         # Releases of weighted sums, the newest votes first: see :func:`coefficients`.
         mu = self.mu * (1 - 2.0**-20) / math.sqrt(growth(updates))
@@ -494,7 +582,9 @@ class LabelMechanism(SumMechanism):
             marks = marks * weights[:, np.newaxis]
         halves = _half_steps(differences, used, whiten, longest=most, parts=parts)
         tied = np.rint(marks * used[:, np.newaxis] * self.tie_steps).astype(np.int32)
-        design = LabelDesign(self, ellipsoid, halves, used, persons, parts, tied, weights)
+        design = LabelDesign(
+            self, ellipsoid, halves, parts, tied, weights, used=used, persons=persons
+        )
         design.refuse_unusable_noise()
         return design
 
@@ -528,102 +618,6 @@ def _moved_by_tie(
     return _moves_of(squares + np.einsum("ij,ij->i", wide, wide), 1)
 
 
-@dataclass(frozen=True)
-class LabelGaussian(LabelMechanism):
-    """Release Σ y_i x_i over all labels with noise that hides any one of them.
-
-    A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
-    The likelihood reads labels through this sum only, so fitting it costs nothing more. With
-    ``longest`` the sum is Σ w_i y_i x_i, w_i = min(1, longest/‖x_i‖): the noise must hide the
-    longest row, and a weighted likelihood reads this sum only too.
-
-    Args:
-        epsilon: Bound on the privacy loss, finite and above 0: of one label, and of all labels
-            of one person if ``records_per_person`` is given.
-        delta: Failure probability, in (0, 1).
-        shaped: Noise in the shape that has nearly the least variance in all; False for the
-            same noise in every direction.
-        records_per_person: How many rows of one person count (m); the others are left out,
-            whatever their labels. Needed for unit ``"person"``.
-        longest: Rows that are longer count less, as said above; every row counts 1 if left out.
-        ties: How many columns at the end of the rows are no feature: each holds 1 where an
-            undecided label is counted, else 0, and the numbers of ties are released with the sum.
-        grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
-            2^-12.
-
-    Raises:
-        UsageError: A setting is out of range.
-
-    Guarantee:
-        GaussianEvent of :attr:`mu` for unit ``"label"`` under ``REPLACE_ONE``, and for unit
-        ``"person"`` with ``records_per_person`` (caveat ``labels-only``): for any labels, any
-        x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
-        numbers that depend on the public w_i x_i alone, so one change moves the sum by at most
-        ‖2h‖, which is computed in integers and rounded up (where ties are counted, by √(‖h‖² + kc²)
-        if that is more, k counters of c steps); for a person, by the sum of these over their rows,
-        or by √Σ_ij |2h_i·2h_j| if that is less (up to 64 rows, in memory).
-        The noise is exactly discrete, with the allowance for its grid of
-        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
-        tests/soundness/test_label_gaussian_mechanism.py.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release". Differs: rounding to even steps,
-        so that an undecided label is a whole number of steps too.
-
-    Example:
-        >>> noise = LabelGaussian(epsilon=1.0, delta=1e-6)
-        >>> round(noise.mu, 6)
-        0.236704
-        >>> design = noise.prepare(np.array([[3.0, 0.0], [0.0, 0.1]]))
-        >>> np.sqrt(np.diag(design.covariance)).round(3).tolist()
-        [12.674, 0.446]
-    """
-
-    name: ClassVar[str] = "label-gaussian"
-    public: ClassVar[tuple[str, ...]] = ("mu", "shaped", "longest", "records_per_person")
-
-    @classmethod
-    def for_sizes(
-        cls,
-        epsilon: float,
-        *,
-        n: int,
-        d: int,
-        feature_bound: float,
-        delta: float,
-        records_per_person: int | None = None,
-    ) -> LabelGaussian:
-        """Return the mechanism whose noise suits so many labels and features of texts.
-
-        The noise is as large as the longest row that it must hide. So rows beyond a quarter of
-        the bound count less; and where the noise then is small beside what labels scatter, as
-        much less only as keeps it so, and it is shaped. Only public sizes decide.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release": with c = L/4 and s² = 0.3 L²
-            the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise
-            is shaped; L is the bound on the norm of one answer's features.
-
-        Example:
-            >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}
-            >>> found = [LabelGaussian.for_sizes(4.0, n=n, **sizes) for n in (500, 20_000)]
-            >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
-            [(0.25, False), (1.084, True)]
-        """
-        noise = cls(
-            epsilon,
-            delta=delta,
-            records_per_person=records_per_person,
-            shaped=False,
-            longest=_SHORT * feature_bound,
-        )
-        usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
-        share = 4 * d * (_SHORT / noise.mu) ** 2 / max(usual, 1e-300)
-        if share >= _FAINT:
-            return noise
-        return replace(noise, shaped=True, longest=noise.longest * math.sqrt(_FAINT / share))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelDesign(DesignedSum):
     """A release of labels whose vectors are known: a mechanism from labels to their noised sum.
@@ -635,20 +629,14 @@ class LabelDesign(DesignedSum):
 
     # Made by `prepare`, from public vectors alone.
 
-    mechanism: LabelMechanism  # the settings
+    mechanism: LabelGaussian  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     # What the least share of a label of each row contributes, in steps: h_i; a 1 contributes Ph_i,
     # P the number of parts, and a 0 nothing. Rows that do not count hold zeros.
     halves: Int32[np.ndarray, "n r"]
-    used: Bool[np.ndarray, " n"]  # which rows count
-    persons: PersonIds | None  # whose rows they are, if all of one person change together
     parts: int  # P, of which every label is a whole number
     tied: Int32[np.ndarray, "n q"]  # what a tie of each row adds, behind, in steps
     weights: Float[np.ndarray, " n"] | None  # how much of each row is summed; all of it if None
-    # How many steps one change moves the sum at most, rounded up: Δ.
-    moved: float = field(init=False)
-    # The rows of a change that may move it as far: one row, or one person's.
-    worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
         moves = lengths(self.halves, self.parts, self.tied)
@@ -731,14 +719,14 @@ class ChunkedLabels(_HiddenSum):
 
     # Made by `prepare`, from public vectors alone.
 
-    mechanism: LabelMechanism  # the settings
+    mechanism: LabelGaussian  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     parts: int = 2  # P, of which every label is a whole number
     added: _Sum | None = None  # what the rows contribute, where `total` read them: keep it secret
     moved: float = 0.0  # how many steps one change moves the sum at most, rounded up: Δ
 
     @classmethod
-    def prepare(cls, mechanism: LabelMechanism, rows: Rows, *, parts: int = 2) -> ChunkedLabels:
+    def prepare(cls, mechanism: LabelGaussian, rows: Rows, *, parts: int = 2) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
         mechanism.refuse_parts(parts)
         alone = rows.turned(
@@ -798,7 +786,7 @@ class _Steps:
 
     turned: Float[np.ndarray, "d r"]  # takes a row (as a row vector) to h_i, before rounding
     longest: float  # largest ‖h_i‖ that can be; beyond it squares would not be exact
-    mechanism: LabelMechanism  # the settings
+    mechanism: LabelGaussian  # the settings
     parts: int  # P, of which every label is a whole number
 
     def __call__(

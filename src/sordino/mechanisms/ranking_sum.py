@@ -13,7 +13,7 @@ ranks of ties are whole numbers: 2, 4, ..., 2K for a strict order of K candidate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from itertools import permutations
 from typing import Any, ClassVar, Final, Literal, TypeAlias
@@ -305,13 +305,6 @@ class RankingDesign(DesignedSum):
     moves: Int64[np.ndarray, " slates"]
     starts: Int64[np.ndarray, " s"]  # where slates start
     slates: Int64[np.ndarray, " n"]  # which slate each ballot ranks
-    used: Bool[np.ndarray, " n"]  # which ballots count
-    persons: PersonIds | None = None  # whose ballots they are, if all of one person change together
-    offset: Float[np.ndarray, " d"]  # the public part of the sum, which no order changes
-    # How many steps one change moves the sum at most, rounded up: Δ.
-    moved: float = field(init=False)
-    # The ballots of a change that may move it as far: one, or one person's.
-    worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
         self._hide(np.where(self.used, self.moves[self.slates], 0), self.persons)
@@ -570,12 +563,8 @@ class BallotDesign(DesignedSum):
     offered: Int64[np.ndarray, " m"]  # which item every flat candidate is
     starts: Int64[np.ndarray, " n_and_1"]  # ballot i was offered `starts[i]:starts[i + 1]` of them
     items: int  # K
-    used: Bool[np.ndarray, " n"]  # which ballots count
-    persons: PersonIds | None = None  # whose ballots they are, if all of one person change together
     weights: Int64[np.ndarray, " n"]  # how much a ballot counts, in whole numbers; 0 if not
     pairs: Int64[np.ndarray, "c 2"]  # items that some ballot was offered together, low and high
-    moved: float = field(init=False)  # how many steps one change moves the sum at most
-    worst: Int64[np.ndarray, " k"] = field(init=False)  # the ballots of a change that does so
 
     def __post_init__(self) -> None:
         squares = _moved_squared(np.diff(self.starts)) * (2 * _ORDER * FINER * self.weights) ** 2

@@ -13,7 +13,7 @@ from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
-from sordino.mechanisms.label_sum import LabelMechanism
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
@@ -80,7 +80,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
     ridge: float | None = None,
     ball: float = BALL,
     ellipsoid: bool | None = None,
-    mechanism: LabelMechanism | ObjectivePerturbation | RankingMechanism | None = None,
+    mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
     second_moment: SecondMoment | None = None,
     held_out: bool = False,
     ledger: Ledger | None = None,
@@ -203,7 +203,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
                 held_out=held_out,
                 simulate_seed=simulate_seed,
             )
-    if isinstance(mechanism, LabelMechanism):
+    if isinstance(mechanism, LabelGaussian):
         with _opened(pairs, mechanism, engine, scratch, hold_out=held_out) as judgments:
             released = release_labels(
                 judgments,
@@ -262,7 +262,7 @@ def _refuse_what_does_not_apply(pairs: object, given: Mapping[str, object]) -> N
         isinstance(pairs, Chunks) and pairs.privatized
     )
     of_records = isinstance(given["mechanism"], ObjectivePerturbation)
-    noised = of_records or isinstance(given["mechanism"], LabelMechanism)
+    noised = of_records or isinstance(given["mechanism"], LabelGaussian)
     holds = {
         "records": of_records, "no records": not of_records, "rankings": ranked,
         "files": in_files, "memory": not in_files, "private": private,
@@ -285,7 +285,7 @@ _spends = partial(paying, what="The mechanism spends", undone="spent")
 @contextmanager
 def _opened(
     pairs: Pairs | PrivatePairs | Chunks,
-    mechanism: LabelMechanism | ObjectivePerturbation,
+    mechanism: LabelGaussian | ObjectivePerturbation,
     engine: Engine | None,
     scratch: str | Path | None,
     *,
@@ -298,7 +298,7 @@ def _opened(
         return
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
-    most = mechanism.records_per_person if isinstance(mechanism, LabelMechanism) else None
+    most = mechanism.records_per_person if isinstance(mechanism, LabelGaussian) else None
     with survey_chunks(pairs, engine, most=most, hold_out=hold_out, scratch=scratch) as survey:
         yield survey
 

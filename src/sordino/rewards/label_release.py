@@ -26,7 +26,7 @@ from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_sum import (
     ChunkedLabels,
-    LabelMechanism,
+    LabelGaussian,
     SumMechanism,
     coefficients,
     counted_rows,
@@ -55,7 +55,7 @@ _V = TypeVar("_V", Pairs, Rankings)
 
 def release_labels(
     judgments: Pairs | ChunkSurvey,
-    mechanism: LabelMechanism,
+    mechanism: LabelGaussian,
     *,
     ledger: Ledger,
     features: Features | None = None,
@@ -140,7 +140,7 @@ class Judged:
         cls,
         asked: str,
         source: Pairs | ChunkSurvey,
-        mechanism: LabelMechanism,
+        mechanism: LabelGaussian,
         ledger: Ledger,
         ages: Int64[np.ndarray, " n"] | None = None,
     ) -> Judged:
@@ -150,7 +150,7 @@ class Judged:
                 f"{asked} takes raw judgments; these are released already, so they can be used as "
                 "they are."
             )
-        if not isinstance(mechanism, LabelMechanism) or not isinstance(ledger, Ledger):
+        if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
             raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
         most = mechanism.records_per_person
         if isinstance(source, ChunkSurvey):
@@ -209,7 +209,7 @@ class Judged:
         new = self.rows if self.ages is None else self.rows[self.ages[self.rows] == 0]
         return votes_of(source, new)
 
-    def shares(self, mechanism: LabelMechanism, promise: Guarantee) -> list[Share]:
+    def shares(self, mechanism: LabelGaussian, promise: Guarantee) -> list[Share]:
         """Return what a release spends, and whom each part of it is about.
 
         Guarantee:
@@ -260,7 +260,7 @@ class Judged:
             found.append((event(weights[age]), asked, None if source.persons is None else who))
         return found
 
-    def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
+    def promise(self, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
         source = self.source
         n = source.n if isinstance(source, ChunkSurvey) else len(source)
@@ -287,7 +287,7 @@ class Judged:
         return Rows.of(self.source.differences(features))
 
     def prepare(
-        self, mechanism: LabelMechanism, vectors: Rows, entropy: Entropy
+        self, mechanism: LabelGaussian, vectors: Rows, entropy: Entropy
     ) -> tuple[KnownSum, Callable[[], Float[np.ndarray, " d"]]]:
         """Return what is public of the release, and what draws it; in memory no label is read."""
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
@@ -321,7 +321,7 @@ class Judged:
 
 def release_sum(
     judged: Judged,
-    mechanism: LabelMechanism,
+    mechanism: LabelGaussian,
     vectors: Rows,
     *,
     details: Mapping[str, str],

@@ -21,7 +21,7 @@ from scipy.special import erf
 
 from sordino._validate import Numbers, Square, Vector
 from sordino.mechanisms.grid import Matrix, counting_less
-from sordino.mechanisms.label_sum import LabelMechanism
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.features import HashedText
 
@@ -117,7 +117,7 @@ def of_answers(
 
 
 def of_sum(
-    rows: Matrix, n: float, mechanism: LabelMechanism, *, ridge: float | None = None
+    rows: Matrix, n: float, mechanism: LabelGaussian, *, ridge: float | None = None
 ) -> Picture:
     """Return the fit of a noised sum over n labels."""
     # Source: docs/central.md, "Label privacy, one Gaussian release".

@@ -28,7 +28,7 @@ from sordino.engines.engine import Rows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix
-from sordino.mechanisms.label_sum import LabelMechanism
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.randomized_response import label_shares
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.comparisons import FOLDS
@@ -145,7 +145,7 @@ def _together(events: Counter[Event], ledger: Ledger) -> float:
 def measure_labels(
     reward: RewardModel,
     judgments: Pairs | ChunkSurvey,
-    mechanism: LabelMechanism,
+    mechanism: LabelGaussian,
     *,
     ledger: Ledger,
     temperature: float,

@@ -22,7 +22,7 @@ from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
-from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, coefficients
+from sordino.mechanisms.label_sum import LabelGaussian, coefficients
 from sordino.mechanisms.randomized_response import NonPrivate, debiased_choices
 from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian, pair_rows
 from sordino.preferences.chunk_survey import ChunkSurvey
@@ -403,7 +403,7 @@ def _open_votes(
     )
 
 
-_ANY: Final = LabelMechanism(1.0, delta=0.5)
+_ANY: Final = LabelGaussian(1.0, delta=0.5)
 """Stands where battles are checked and nothing is hidden."""
 
 

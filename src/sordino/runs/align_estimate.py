@@ -20,7 +20,7 @@ from jaxtyping import Bool
 from sordino import _random
 from sordino.errors import BudgetExceeded, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
-from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, SumMechanism
+from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism
 from sordino.mechanisms.objective_perturbation import (
     USUAL_RECORDS,
     ObjectivePerturbation,
@@ -106,7 +106,7 @@ class _Noise:
     # The other half of the estimate, for records; None if it stays hidden.
     second_moment: SecondMoment | None = None
     # What hides it in held-out metrics; None if none are bought.
-    metrics: LabelMechanism | GaussianMechanism | None = None
+    metrics: LabelGaussian | GaussianMechanism | None = None
     metrics_epsilon: float | None = None  # what those may cost
 
     def epsilon(self, settings: Align, delta: float) -> float:
@@ -332,13 +332,13 @@ class _OfLabels(_Estimate):
         else:  # as if none were left out, which only reading all of them tells
             assert isinstance(data, Chunks)  # noqa: S101 - for the type checker
             made = self._noise_for(n := data.rows or 1).estimate
-            assert isinstance(made, LabelMechanism)  # noqa: S101 - for the type checker
+            assert isinstance(made, LabelGaussian)  # noqa: S101 - for the type checker
             n, mechanism = round(n * (1 if self.noise.metrics is None else 1 - SHARE)), made
         return of_sum(rows, max(n, 1), mechanism, ridge=self.settings.ridge)
 
     @property
-    def mechanism(self) -> LabelMechanism:
-        assert isinstance(self.noise.estimate, LabelMechanism)  # noqa: S101 - for the type checker
+    def mechanism(self) -> LabelGaussian:
+        assert isinstance(self.noise.estimate, LabelGaussian)  # noqa: S101 - for the type checker
         return self.noise.estimate
 
     @property
@@ -418,7 +418,7 @@ class _OfLabels(_Estimate):
         ridge, ball = settings.ridge, settings.ball
         reward = fit(released, ridge=ridge, ball=ball)
         paid, free = None, NO_METRICS
-        if isinstance(metrics, LabelMechanism):
+        if isinstance(metrics, LabelGaussian):
             paid = measure_labels(reward, source, metrics, ledger=ledger, **settings.metric_terms)
         if isinstance(source, ChunkSurvey):
             vectors = released.evidence.sample
