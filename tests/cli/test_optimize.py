@@ -208,11 +208,11 @@ def test_what_does_not_follow_from_the_ledger_is_refuted(done, tmp_path, name, p
     held[path[-1]] = held[path[-1]][:-1] if value is None else value
     if name == "policy.json":  # as a careful forger would
         state = policy_optimization._state_of(whole)
-        whole["weights"] = state.output().weights.tolist()
+        whole["weights"] = state.policy.weights.tolist()
     write(tmp_path / "out" / name, whole)
     if name == "policy.json":
         result = json.loads((tmp_path / "out/result.json").read_text("utf-8"))
-        policy = policy_optimization.TrainedPolicy.load(tmp_path / "out/policy.json")
+        policy = policy_optimization.Run.load(tmp_path / "out/policy.json")
         result["trained"] = policy.told
         result["policy_sha256"] = sha256_of(tmp_path / "out/policy.json")
         result["certificate"]["digest"] = digest_of_json(whole)

@@ -13,8 +13,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
@@ -258,46 +259,6 @@ def update_of(
     return _RegressionUpdate(regression, differences=name == "rebel")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Run:
-    """All policies of a run; using and publishing any of them is free.
-
-    Made by :func:`optimize`.
-
-    Attributes:
-        policies: The start and the policy after every batch, T + 1 in all.
-        policy: The output: the last one, the average of the parameters, or a drawn one.
-        guarantee: What the whole sequence promises to one person: the largest promise of a batch.
-        coverage: No action is more than so many times as likely under ``policy`` as under the
-            reference that explored, in any context within the feature bound; 1 where the current
-            policy explored.
-        reference: The policy that explored; None where the current one did.
-        directions: What every update released.
-        step: By which a direction was multiplied.
-        release_ids: The entries that paid, batch by batch.
-    """
-
-    policies: tuple[LogLinearPolicy, ...]
-    policy: LogLinearPolicy
-    guarantee: Guarantee
-    coverage: float
-    reference: LogLinearPolicy | None
-    directions: tuple[Direction, ...]
-    step: float
-    release_ids: tuple[str, ...]
-
-    @property
-    def projected(self) -> int:
-        """Return how many directions were longer than the radius and were projected."""
-        return sum(direction.projected for direction in self.directions)
-
-    def __repr__(self) -> str:
-        return (
-            f"Run({len(self.directions)} batches, projected={self.projected}, "
-            f"coverage={self.coverage:.4g}, {self.guarantee})"
-        )
-
-
 def _largest_ratio(
     reference: LogLinearPolicy | None,
     policy: LogLinearPolicy,
@@ -346,6 +307,17 @@ class _RunState:
             "steps": [{"release_id": name, **made.to_dict()} for name, made in self.steps],
         }
 
+    @classmethod
+    def read(cls, path: Path | None) -> _RunState | None:
+        """Return the state that :meth:`write` wrote, or None if there is none yet."""
+        if path is None or not path.exists():
+            return None
+        content = read_json(path, kind=FORMAT, version=VERSION, problem=_UNUSABLE)
+        try:
+            return _state_of(content)
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{_UNUSABLE}: {path.name} lacks a part of a run.") from None
+
     def write(self, path: Path | None) -> None:
         """Write the state whole and durably, over an older one."""
         if path is not None:
@@ -358,7 +330,7 @@ class _RunState:
 
     @property
     def reference(self) -> LogLinearPolicy | None:
-        """Return the policy that explores; None where the current one does."""
+        """Return the policy that explores in every round; None where the current one does."""
         explores = self.settings["reference"]
         if isinstance(explores, str):
             return None
@@ -367,17 +339,23 @@ class _RunState:
         return LogLinearPolicy(weights) if explores else zeros
 
     @property
-    def policies(self) -> list[LogLinearPolicy]:
-        """Return the start and the policy after every step so far."""
+    def step(self) -> float:
+        """Return by what a direction is multiplied."""
+        return float(self.settings["step"])
+
+    @cached_property
+    def policies(self) -> tuple[LogLinearPolicy, ...]:
+        """Return the start and the policy after every batch so far: T + 1 in all."""
         found = [LogLinearPolicy.uniform(self.settings["dimension"])]
         for _, direction in self.steps:
-            found.append(found[-1].moved(direction.weights, self.settings["step"]))
-        return found
+            found.append(found[-1].moved(direction.weights, self.step))
+        return tuple(found)
 
-    def output(self, policies: Sequence[LogLinearPolicy] | None = None) -> LogLinearPolicy:
-        """Return the policy that the run is for, one of those given if it is one."""
+    @property
+    def policy(self) -> LogLinearPolicy:
+        """Return the output: the last one, the average of the parameters, or a drawn one."""
         # Source: docs/policy_optimization.md, "Output and coverage".
-        policies, output = self.policies if policies is None else policies, self.settings["output"]
+        policies, output = self.policies, self.settings["output"]
         if output == "average":
             return LogLinearPolicy(np.mean([one.weights for one in policies[1:]], axis=0))
         return policies[self.drawn if output == "drawn" else -1]
@@ -385,9 +363,10 @@ class _RunState:
     @property
     def coverage(self) -> float:
         """Return what no probability of the output over the reference's exceeds."""
+        # in any context within the feature bound; 1 where the current policy explored
         return _largest_ratio(
             self.reference,
-            self.output(),
+            self.policy,
             actions=self.settings["actions"],
             feature_bound=self.settings["feature_bound"],
         )
@@ -416,17 +395,6 @@ class _RunState:
                 Reservation(ledger, name).commit(made.digest)
 
 
-def _read_state(path: Path | None) -> _RunState | None:
-    """Return the state that :meth:`RunState.write` wrote, or None if there is none yet."""
-    if path is None or not path.exists():
-        return None
-    content = read_json(path, kind=FORMAT, version=VERSION, problem=_UNUSABLE)
-    try:
-        return _state_of(content)
-    except (KeyError, TypeError, ValueError):
-        raise DataError(f"{_UNUSABLE}: {path.name} lacks a part of a run.") from None
-
-
 def _state_of(content: Mapping[str, Any]) -> _RunState:
     return _RunState(
         settings=dict(content["settings"]),
@@ -442,63 +410,86 @@ POLICY: Final = "policy.json"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TrainedPolicy:
-    """A finished run as its file holds it: every update that was paid for, and what that makes."""
+class Run(_RunState):
+    """All policies of a run; using and publishing any of them is free.
 
-    state: _RunState
+    Made by :func:`optimize`, or read from the file of a policy.
+
+    Attributes:
+        guarantee: What the whole sequence promises to one person: the largest promise of a batch.
+        release_ids: The entries that paid, batch by batch.
+    """
+
     guarantee: Guarantee
-    release_ids: tuple[str, ...]  # every entry of its scopes, also of a draw that nobody saw
+    release_ids: tuple[str, ...]
     counted_apart: ClassVar[bool] = True  # batches share nobody
 
     @classmethod
-    def finished(cls, checkpoint: Path, guarantee: Guarantee, ledger: Ledger) -> TrainedPolicy:
-        """Return what a checkpoint holds at the end of its run."""
-        state = _read_state(checkpoint)
-        assert state is not None  # noqa: S101 - the run has just written it
-        # who came when is public and of no use any more: only whether a file said it stays
-        known = state.settings["persons"] is not None
-        state = replace(state, settings={**state.settings, "persons": known})
-        scopes = {*state.slots.scopes(state.run)}
-        paid = tuple(row.release_id for row in ledger.spends if row.scope in scopes)
-        return cls(state=state, guarantee=guarantee, release_ids=paid)
+    def of(cls, state: _RunState, guarantee: Guarantee, release_ids: Iterable[str]) -> Run:
+        """Return a run that has ended."""
+        held = {field.name: getattr(state, field.name) for field in fields(_RunState)}
+        return cls(**held, guarantee=guarantee, release_ids=tuple(release_ids))
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Return what every update released."""
+        return tuple(made for _, made in self.steps)
+
+    @property
+    def projected(self) -> int:
+        """Return how many directions were longer than the radius and were projected."""
+        return sum(direction.projected for direction in self.directions)
 
     @property
     def artifact(self) -> str:
         """Return the digest of the last update."""
-        return self.state.steps[-1][1].digest
+        return self.directions[-1].digest
+
+    def __repr__(self) -> str:
+        return (
+            f"Run({len(self.steps)} batches, projected={self.projected}, "
+            f"coverage={self.coverage:.4g}, {self.guarantee})"
+        )
+
+    def published(self, ledger: Ledger) -> Run:
+        """Return what a file holds: with every entry of its scopes, also of a draw nobody saw."""
+        # who came when is public and of no use any more: only whether a file said it stays
+        known = self.settings["persons"] is not None
+        scopes = {*self.slots.scopes(self.run)}
+        paid = tuple(row.release_id for row in ledger.spends if row.scope in scopes)
+        return replace(self, settings={**self.settings, "persons": known}, release_ids=paid)
 
     @property
     def told(self) -> dict[str, Any]:
         """Return what results tell of it: a function of what was released, and of nothing else."""
-        state, settings = self.state, self.state.settings
+        settings = self.settings
         names = ("update", "users", "batches", "output", "actions", "dimension", "step")
-        directions = [made for _, made in state.steps]
         # of the scores of a policy gradient, or of predictions that lie in the feature bound
         unit = 1.0 if settings["update"] == "pg" else settings["feature_bound"]
         return {
             **{name: settings[name] for name in names},
-            "explores": settings["reference"] if state.reference is None else "reference",
+            "explores": settings["reference"] if self.reference is None else "reference",
             "recorded": settings["persons"],
-            "weights": state.output().weights.tolist(),
-            "coverage": state.coverage,
-            "projected": sum(made.projected for made in directions),
-            "lengths": [unit * float(np.linalg.norm(made.weights)) for made in directions],
-            "errors": [made.error for made in directions],  # which privacy made, about
+            "weights": self.policy.weights.tolist(),
+            "coverage": self.coverage,
+            "projected": self.projected,
+            "lengths": [unit * float(np.linalg.norm(made.weights)) for made in self.directions],
+            "errors": [made.error for made in self.directions],  # which privacy made, about
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file: what follows, then what it follows from."""
         return {
-            **self.state.to_dict(),
-            "weights": self.state.output().weights.tolist(),
+            **super().to_dict(),
+            "weights": self.policy.weights.tolist(),
             "guarantee": self.guarantee.to_dict(),
             "caveats": list(self.guarantee.caveats),
             "release_ids": list(self.release_ids),
         }
 
     @classmethod
-    def load(cls, path: Path) -> TrainedPolicy:
-        """Return the policy of a file; what it shows is made anew.
+    def load(cls, path: Path) -> Run:
+        """Return the run of a policy's file; what it shows is made anew.
 
         Raises:
             DataError: It is none, a newer one, or malformed.
@@ -507,11 +498,8 @@ class TrainedPolicy:
         problem = f"{path.name} cannot be used"
         values = read_json(path, kind=FORMAT, version=VERSION, problem=problem)
         try:
-            found = cls(
-                state=_state_of(values),
-                guarantee=Guarantee.from_dict(values["guarantee"], values["caveats"]),
-                release_ids=tuple(map(str, values["release_ids"])),
-            )
+            promise = Guarantee.from_dict(values["guarantee"], values["caveats"])
+            found = cls.of(_state_of(values), promise, map(str, values["release_ids"]))
             _ = found.told, found.artifact
         except (ArithmeticError, LookupError, TypeError, UsageError, ValueError):
             pass
@@ -691,8 +679,7 @@ class _Loop:
         promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger.accepted)
         promise = promise.drawn(self.users.entropy.randomness)
         state = self._state(settings, promise)
-        d, step = state.settings["dimension"], state.settings["step"]
-        reference, policies = state.reference, state.policies
+        d, policy = state.settings["dimension"], state.policies[-1]
         scopes = self.users.slots.scopes(state.run)
         for number in range(len(state.steps), len(scopes)):
             # nothing of this batch is spent yet, whatever goes wrong
@@ -706,8 +693,8 @@ class _Loop:
             batch = interact(
                 environment,
                 features,
-                policy=policies[-1],
-                reference=reference,
+                policy=policy,
+                reference=state.reference,
                 reward_bound=self.bounds.reward_bound,
                 rng=rng,
             )
@@ -719,23 +706,15 @@ class _Loop:
             state = replace(state, steps=(*state.steps, (reservation.release_id, direction)))
             state.write(self.path)
             reservation.commit(direction.digest)
-            policies.append(policies[-1].moved(direction.weights, step))
+            policy = policy.moved(direction.weights, state.step)
             if self.progress is not None:
                 self.progress(number, direction)
-        return Run(
-            policies=tuple(policies),
-            policy=state.output(policies),
-            guarantee=self._paid(promise, set(scopes)),
-            coverage=state.coverage,
-            reference=reference,
-            directions=tuple(direction for _, direction in state.steps),
-            step=step,
-            release_ids=tuple(name for name, _ in state.steps),
-        )
+        names = (name for name, _ in state.steps)
+        return Run.of(state, self._paid(promise, set(scopes)), names)
 
     def _state(self, settings: dict[str, Any], promise: Guarantee) -> _RunState:
         """Return what the checkpoint holds, or a new run of which one batch is affordable."""
-        state = _read_state(self.path)
+        state = _RunState.read(self.path)
         if state is not None:
             known = ("dimension", "actions", *(() if settings["step"] is not None else ("step",)))
             asked = settings | {name: state.settings.get(name) for name in known}

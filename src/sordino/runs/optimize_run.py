@@ -21,7 +21,6 @@ from sordino.algorithms.policy_optimization import (
     ORACLES,
     POLICY,
     UPDATES,
-    TrainedPolicy,
     Update,
     UpdateBounds,
     optimize,
@@ -278,7 +277,7 @@ class _OptimizeRun(FolderRun):
                 checkpoint=settings.checkpoint,
                 progress=lambda number, _: bar(number + 1, slots.batches),
             )
-        trained = TrainedPolicy.finished(settings.checkpoint, run.guarantee, ledger)
+        trained = run.published(ledger)
         trained = replace(trained, guarantee=paid_guarantee(trained, ledger))
         values = finite(trained.to_dict())
         certificate = certify_paid(

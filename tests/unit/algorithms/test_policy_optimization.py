@@ -15,7 +15,6 @@ from sordino.algorithms.policy_optimization import (
     Direction,
     Run,
     _largest_ratio,
-    _read_state,
     _RunState,
     optimize,
 )
@@ -445,7 +444,7 @@ def test_a_state_survives_its_file(tmp_path):
     path = tmp_path / "run.json"
     replace(STATE, steps=(*STATE.steps, step(1))).write(path)
     replace(STATE, steps=(*STATE.steps, step(1))).write(path)
-    found = _read_state(path)
+    found = _RunState.read(path)
     assert (found.settings, found.run, found.drawn) == (dict(STATE.settings), "run-1", 1)
     paid = [(name, made.digest) for name, made in found.steps]
     assert paid == [(name, made.digest) for name, made in (step(0), step(1))]
@@ -460,4 +459,4 @@ def test_a_file_that_lacks_a_part_is_refused(tmp_path, part):
     del content[part]
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match="nothing was spent"):
-        _read_state(path)
+        _RunState.read(path)

@@ -21,7 +21,7 @@ from scipy.special import softmax
 from sordino import _validate
 from sordino._files import finite
 from sordino.algorithms.planning import assess, tabular_world
-from sordino.algorithms.policy_optimization import TrainedPolicy
+from sordino.algorithms.policy_optimization import Run as TrainedPolicy
 from sordino.auditing.findings import ATTACKS, Finding
 from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import coefficients
@@ -588,13 +588,13 @@ def check_policy(
     """Return whether a policy is what the updates make that the entries of its batches paid for."""
     # Every update stands in the policy's file, and the ledger has its digest: a policy that does
     # not follow from them, or from all of them, was made of something else.
-    found, told, state = _Differences(), result["trained"], trained.state
-    scopes = state.slots.scopes(state.run)
+    found, told = _Differences(), result["trained"]
+    scopes = trained.slots.scopes(trained.run)
     spends = {row.release_id: row for row in ledger.spends if row.scope in scopes}
     drawn = {row.release_id: row.payload for row in ledger.rows if row.kind == "commit"}
     found.refute(unnamed_batch=set(spends) != {*trained.release_ids})
-    found.refute(other_updates=len(state.steps) != len(scopes))
-    for (name, made), scope in zip(state.steps, scopes, strict=False):
+    found.refute(other_updates=len(trained.steps) != len(scopes))
+    for (name, made), scope in zip(trained.steps, scopes, strict=False):
         entry, seal = spends.get(name), json.loads(drawn.get(name, '{"artifact": ""}'))
         paid_for = entry is not None and entry.scope == scope and seal["artifact"] == made.digest
         found.refute(unpaid_update=not paid_for)
@@ -610,7 +610,7 @@ def check_policy(
     smaller |= mechanism["delta"] < paid.delta * (1 - _SLACK)
     found.refute(smaller_batch=smaller)
     named = (mechanism["name"], mechanism["oracle"] is None)
-    kinds = state.settings["update"], state.settings["update"] == "pg"
+    kinds = trained.settings["update"], trained.settings["update"] == "pg"
     found.refute(other_mechanism=named != kinds)
     found.refute(told_truth=told["recorded"] and _says(result["truth"]))
     details = {"batches": len(scopes), "paid_epsilon_per_batch": least}

@@ -23,8 +23,9 @@ from sordino import _validate
 from sordino._files import SQLITE, UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
 from sordino.algorithms.planning import PLAN, PLAN_FORMAT, PLAN_VERSION
 from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
-from sordino.algorithms.policy_optimization import POLICY, TrainedPolicy
+from sordino.algorithms.policy_optimization import POLICY
 from sordino.algorithms.policy_optimization import VERSION as POLICY_VERSION
+from sordino.algorithms.policy_optimization import Run as TrainedPolicy
 from sordino.auditing.findings import ATTACKS, Audit, Finding
 from sordino.certificates import (
     CERTIFICATE_FORMAT,
