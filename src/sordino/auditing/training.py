@@ -285,22 +285,17 @@ class _Watcher:
     def on_pre_optimizer_step(self, *_: object, **__: object) -> None:
         """Add up how far the noised gradient points along the gradient of each canary."""
         # What clipping multiplies the gradient of every unit with.
-        norms = [_unit_norms(self._trainer, units) for units in self._sides]
-        bound = self._trainer._privacy.clip
+        trainer, model, seen = self._trainer, self._trainer.model, []
+        norms = [_unit_norms(trainer, units) for units in self._sides]
+        bound = trainer._privacy.clip
         factors = [np.minimum(1, bound / np.maximum(norm, 1e-30)) for norm in norms]
-        seen = []
         for step in (_STEP, -_STEP):
-            with _moved(self._trainer, step):
-                seen.append([self._each(units) for units in self._sides])
+            with _moved(trainer, step), without_dropout(model):
+                losses = ([trainer._losses(model, [u]).item() for u in us] for us in self._sides)
+                seen.append([np.array(each, dtype=np.float64) for each in losses])
         rises = [f * (ahead - behind) for f, ahead, behind in zip(factors, *seen, strict=True)]
         # As the coin says yes, less as it says no.
         self.seen += rises[0] if len(rises) == 1 else rises[0] - rises[1]
-
-    def _each(self, units: Sequence[Unit]) -> Float[np.ndarray, " m"]:
-        trainer = self._trainer
-        with without_dropout(trainer.model):
-            each = [trainer._losses(trainer.model, [unit]).item() for unit in units]
-        return np.asarray(each, dtype=np.float64)
 
 
 @contextmanager

@@ -211,11 +211,6 @@ class Optimistic(Chooser):
         )
         self.read = len(questions)
 
-    @property
-    def due(self) -> bool:
-        """Return whether so many answers are new that the estimate should be made anew."""
-        return self.stored >= self.read + max(1, int(_GROWTH * self.read))
-
     def refresh(self, engine: Engine) -> None:
         """Read all randomized answers, and learn from them."""
         with reading(engine) as connection:
@@ -226,7 +221,7 @@ class Optimistic(Chooser):
     def learned(self, engine: Engine, stored: int) -> None:
         """Learn beside the service, whenever a share of all answers is new."""
         self.stored += stored
-        if self.read == 0 or self.due:
+        if self.read == 0 or self.stored >= self.read + max(1, int(_GROWTH * self.read)):
             self.read = self.stored  # asked for; the next one is due later
             with suppress(RuntimeError):  # it was closed
                 cast("ThreadPoolExecutor", self._executor).submit(self.refresh, engine)

@@ -8,18 +8,18 @@ never as a whole.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from operator import add
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
 from sordino._files import atomic_writer, explained
-from sordino.engines import exchange
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
@@ -29,6 +29,8 @@ from .chunks import Chunk, Chunks, questions
 from .comparisons import held_out_questions, refuse_one_side
 from .files import TWO_FORMS, untold
 from .records import Names, person_key, told_beside
+
+T = TypeVar("T")
 
 _ROW_BITS: Final = 40
 """Bits of the number of a row in its chunk; the chunk's number is above them."""
@@ -121,77 +123,59 @@ class _ChunkFacts:
     names: frozenset[Names]  # of answers that met, with their group, where records are public
 
 
-@dataclass
-class _Facts:
-    """What some chunks say: the sum of two is all that both say."""
-
-    chunks: int  # how many say it
-    of: dict[int, _ChunkFacts]  # by the number of the chunk
-
-    def plus(self, other: _Facts) -> _Facts:
-        self.chunks += other.chunks
-        self.of |= other.of
-        return self
-
-
-@dataclass(frozen=True)
-class _FactsOf:
-    """The first task: what a chunk says, its digests left for the second."""
-
-    chunks: Chunks
-    shuffle: exchange.Exchange
-    hold_out: bool
-
-    def __call__(self, chunk: Chunk) -> _Facts:
-        digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
-        start, asked = chunk.number << _ROW_BITS, list[np.ndarray | None]()
-        families, names = set[str](), set[Names]()
-        for pairs, dropped, cut, kinds in questions(self.chunks, chunk):
-            digest.update(bytes.fromhex(pairs.public_digest))
-            count += pairs.dropped
-            # Of records with identical answers only the digest knows.
-            named = tuple(row.person for row in dropped if row.person is not None)
-            beside = [told_beside(row.second, row.names) for row in dropped]
-            left_out = _entries([row.key for row in dropped], named or None, beside)
-            left_out["dropped"] = True
-            entries.append(left_out)
-            if len(pairs):
-                form = pairs.persons is not None, cut
-                asked.append(pairs.questions)
-                families |= set(pairs.families)
-                names.update(() if self.chunks.hides_records else pairs.names or ())
-                found = _entries(pairs.keys, pairs.persons, pairs.beside)
-                if self.hold_out:
-                    found["held_out"] = held_out_questions(pairs.keys)
-                if kinds is not None and (self.hold_out or pairs.persons is not None):
-                    found = found[kinds]
-                elif kinds is not None:
-                    found["times"] = np.bincount(kinds)
-                found["row"] = start + np.arange(len(found), dtype=np.uint64)
-                entries.append(found)
-                start += len(found)
-        rows = np.concatenate(entries)
-        parts = (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
-        self.shuffle.write(chunk.number, rows, parts)
-        rows = rows[~rows["dropped"]]
-        times = rows["times"]
-        if self.hold_out:
-            path = _sides_of(self.shuffle.folder, chunk.number)
-            with atomic_writer(path, force=True, held=False) as file:
-                file.write(rows["held_out"].tobytes())
-        high, low = (rows["rank"] * times[:, np.newaxis]).sum(axis=0, dtype=np.uint64)
-        facts = _ChunkFacts(
-            rows=int(times.sum()),
-            dropped=count,
-            held_out=int(rows["held_out"].sum()),
-            digest=digest.digest(),
-            questions=(int(times.sum()), int(high), int(low)),
-            asked=_all_asked(asked),
-            form=form,
-            families=frozenset(families),
-            names=frozenset(names),
-        )
-        return _Facts(1, {chunk.number: facts})
+def _facts_of(
+    chunks: Chunks, shuffle: Exchange, chunk: Chunk, *, hold_out: bool
+) -> list[tuple[int, _ChunkFacts]]:
+    """The first task: what a chunk says, by its number; its digests are left for the second."""
+    digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
+    start, asked = chunk.number << _ROW_BITS, list[np.ndarray | None]()
+    families, names = set[str](), set[Names]()
+    for pairs, dropped, cut, kinds in questions(chunks, chunk):
+        digest.update(bytes.fromhex(pairs.public_digest))
+        count += pairs.dropped
+        # Of records with identical answers only the digest knows.
+        named = tuple(row.person for row in dropped if row.person is not None)
+        beside = [told_beside(row.second, row.names) for row in dropped]
+        left_out = _entries([row.key for row in dropped], named or None, beside)
+        left_out["dropped"] = True
+        entries.append(left_out)
+        if len(pairs):
+            form = pairs.persons is not None, cut
+            asked.append(pairs.questions)
+            families |= set(pairs.families)
+            names.update(() if chunks.hides_records else pairs.names or ())
+            found = _entries(pairs.keys, pairs.persons, pairs.beside)
+            if hold_out:
+                found["held_out"] = held_out_questions(pairs.keys)
+            if kinds is not None and (hold_out or pairs.persons is not None):
+                found = found[kinds]
+            elif kinds is not None:
+                found["times"] = np.bincount(kinds)
+            found["row"] = start + np.arange(len(found), dtype=np.uint64)
+            entries.append(found)
+            start += len(found)
+    rows = np.concatenate(entries)
+    parts = (rows["who"][:, 0] % PARTS).astype(np.int64)
+    shuffle.write(chunk.number, rows, parts)
+    rows = rows[~rows["dropped"]]
+    times = rows["times"]
+    if hold_out:
+        path = _sides_of(shuffle.folder, chunk.number)
+        with atomic_writer(path, force=True, held=False) as file:
+            file.write(rows["held_out"].tobytes())
+    high, low = (rows["rank"] * times[:, np.newaxis]).sum(axis=0, dtype=np.uint64)
+    facts = _ChunkFacts(
+        rows=int(times.sum()),
+        dropped=count,
+        held_out=int(rows["held_out"].sum()),
+        digest=digest.digest(),
+        questions=(int(times.sum()), int(high), int(low)),
+        asked=_all_asked(asked),
+        form=form,
+        families=frozenset(families),
+        names=frozenset(names),
+    )
+    return [(chunk.number, facts)]
 
 
 def _all_asked(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -289,26 +273,14 @@ class ChunkSurvey:
 
 @dataclass(frozen=True)
 class _Doubts:
-    """What some parts of persons say: the sum of two is all that both say."""
+    """What one part of the persons says."""
 
-    parts: int  # how many say it
-    digests: dict[int, bytes]  # of every part
+    digest: bytes
     doubled: bool  # whether a question occurs twice
     # Rows that do not count, of those that are not held out and of those that are.
     left_out: tuple[np.ndarray, np.ndarray]
     largest: int  # most questions of one person
     people: tuple[People, People]  # who has how many rows that count, likewise
-
-    def plus(self, other: _Doubts) -> _Doubts:
-        fitted, held_out = map(np.concatenate, zip(self.left_out, other.left_out, strict=True))
-        return _Doubts(
-            self.parts + other.parts,
-            self.digests | other.digests,
-            self.doubled or other.doubled,
-            (fitted, held_out),
-            max(self.largest, other.largest),
-            (self.people[0].plus(other.people[0]), self.people[1].plus(other.people[1])),
-        )
 
 
 @contextmanager
@@ -325,17 +297,17 @@ def survey_chunks(
     # Labels are checked and not used. Digests of questions and persons pass through a folder, which
     # is taken away at the end.
     with opened_exchange(_ENTRY, scratch) as shuffle:
-        read = _FactsOf(chunks, shuffle, hold_out)
-        facts = engine.fold(chunks, read, _Facts.plus, taken=taken)
-        _refuse_loss(len(chunks), facts.chunks, facts.of)
-        told = [facts.of[chunk.number] for chunk in chunks]
-        linked = _known(chunks, told, most)
-        look = _Look(tuple(chunks), shuffle, most, linked=linked, raw=not chunks.privatized)
-        doubts = engine.fold(range(PARTS), look, _Doubts.plus)
-        _refuse_loss(PARTS, doubts.parts, doubts.digests)
-        together = np.concatenate(doubts.left_out)
+        told = _each(engine, chunks, partial(_facts_of, chunks, shuffle, hold_out=hold_out), taken)
+        linked, raw = _known(chunks, told, most), not chunks.privatized
+        look = partial(_doubts_of, tuple(chunks), shuffle, most=most, linked=linked, raw=raw)
+        doubts = _each(engine, range(PARTS), look)
+        sides = zip(*(one.left_out for one in doubts), strict=True)
+        left_out = [np.concatenate(rows) for rows in sides]
+        groups = zip(*(one.people for one in doubts), strict=True)
+        people = [first.plus(*others) for first, *others in groups]
+        together = np.concatenate(left_out)
         starts = _starts(one.rows for one in told)
-        digests = b"".join(doubts.digests[part] for part in sorted(doubts.digests))
+        digests = b"".join(one.digest for one in doubts)
         whole = ChunkSurvey(
             chunks=chunks,
             n=starts[-1],
@@ -344,15 +316,15 @@ def survey_chunks(
             public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
             questions=_all_asked([one.asked for one in told]),
             linked=linked,
-            people=doubts.people[0].plus(doubts.people[1]) if linked and look.raw else None,
-            repeats=doubts.doubled and not linked,
+            people=people[0].plus(people[1]) if linked and raw else None,
+            repeats=any(one.doubled for one in doubts) and not linked,
             families=tuple(sorted({name for one in told for name in one.families})),
             names=frozenset(name for one in told for name in one.names),
             folder=shuffle.folder,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
             most=most,
-            largest=doubts.largest,
+            largest=max(one.largest for one in doubts),
             digests=tuple(one.digest for one in told),
             engine=engine,
             taken=taken,
@@ -365,13 +337,13 @@ def survey_chunks(
 
         def part(name: Part, mine: tuple[int, ...], others: tuple[int, ...]) -> ChunkSurvey:
             folder, is_held_out = shuffle.folder, name == "held-out"
-            rows = doubts.left_out[is_held_out]
+            rows = left_out[is_held_out]
             path = _write_numbers(Path(folder) / f"left-out-{name}.npy", rows)
             return replace(
                 whole,
                 counted=mine[-1] - len(rows),
                 selection=_PartSelection(path, folder, is_held_out, others),
-                people=doubts.people[is_held_out] if linked and look.raw else None,
+                people=people[is_held_out] if linked and raw else None,
                 part=name,
             )
 
@@ -379,78 +351,85 @@ def survey_chunks(
         yield replace(whole, parts=both)
 
 
-def _refuse_loss(expected: int, added: int, known: Collection[int]) -> None:
-    """Refuse a sum that is not of everything, once: what was lost would count without limit."""
-    if added != expected or len(known) != expected:
+def _each(
+    engine: Engine,
+    items: Sequence[Any],
+    task: Callable[[Any], list[tuple[int, T]]],
+    taken: Taken | None = None,
+) -> list[T]:
+    """Return what a task says of each item, in their order."""
+    parts = engine.fold(items, task, add, taken=taken)
+    known = dict(parts)
+    # of everything, and once: what was lost would count without limit
+    if not len(parts) == len(known) == len(items):
         raise EngineError(
-            f"The engine returned a sum of {added} parts, {len(known)} of them different, where "
-            f"there are {expected}. Nothing was released. Its method fold must add the part of "
-            "every piece, once."
+            f"The engine returned a sum of {len(parts)} parts, {len(known)} of them different, "
+            f"where there are {len(items)}. Nothing was released. Its method fold must add the "
+            "part of every piece, once."
         )
+    return [known[number] for number in sorted(known)]
 
 
 def _starts(sizes: Iterable[int]) -> tuple[int, ...]:
     return tuple(np.cumsum([0, *sizes]).tolist())
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The second task: which rows of the persons in one part do not count."""
-
-    chunks: tuple[Chunk, ...]
-    shuffle: Exchange
-    most: int | None
-    linked: bool
-    raw: bool
-
-    def __call__(self, part: int) -> _Doubts:
-        """Return whether anything occurs twice, which rows do not count, and the largest person."""
-        rows = self.shuffle.read(part, len(self.chunks))
-        nothing, nobody = np.zeros(0, np.uint64), People.of([])
-        if not len(rows):  # as most parts of few people
-            digests = {part: hashlib.sha256().digest()}
-            return _Doubts(1, digests, False, (nothing, nothing), 1, (nobody, nobody))
-        ordered = np.lexsort([rows["beside"], *rows["rank"].T[::-1], *rows["who"].T[::-1]])
-        said = rows["beside"].any()  # nothing is added where there is no family and no name
-        beside = [rows["beside"][:, np.newaxis]] if said else []
-        answered = np.concatenate([rows["who"], rows["rank"], *beside], axis=1)[ordered]
-        # in whatever pieces rows that are alike were counted
-        starts = np.flatnonzero(~_same(answered))
-        times = np.add.reduceat(rows["times"][ordered], starts) if len(starts) else starts
-        binds = hashlib.sha256(answered[starts].astype("<u8").tobytes())
-        binds.update(times.astype("<u8").tobytes())
-        digests = {part: binds.digest()}
-        rows = rows[~rows["dropped"]]
-        who, rank = rows["who"].T, rows["rank"].T
-        order = [rows["row"], rank[1], rank[0], rows["held_out"], who[1], who[0]]
-        rows = rows[np.lexsort(order)]
-        same = _same(rows["who"])
-        again = same & _same(rows["rank"])
-        if not self.linked:
-            doubled = bool(again.any() or (rows["times"] > 1).any())
-            return _Doubts(1, digests, doubled, (nothing, nothing), 1, (nobody, nobody))
-        if self.raw:  # of answers that were stored, a repeat is the same observation
-            numbers = (rows["row"] >> np.uint64(_ROW_BITS)).astype(np.int64)
-            chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
-            across = np.flatnonzero(again[1:] & (chunks[1:] != chunks[:-1])) + 1
-            if len(across):
-                one, other = (self.chunks[numbers[across[0] - back]].name for back in (1, 0))
-                raise DataError(
-                    f"{one} and {other} both hold an answer of the same person to the same "
-                    "question: these files overlap, and labels would count twice. Nothing was "
-                    "released. Give each record once."
-                )
-        out = again
-        if self.most is not None:  # that count of one person in one part
-            place = _places(same & _same(rows["held_out"][:, np.newaxis]), again)
-            out = again | (place > self.most)
-        largest = int(_places(same, again).max(initial=0))
-        left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
-        # Of answers that are private already nobody is charged again.
-        counts = ~out & self.raw
-        people = [_people(rows["who"][counts & (rows["held_out"] == s)]) for s in (False, True)]
-        both = (left_out[0], left_out[1]), largest, (people[0], people[1])
-        return _Doubts(1, digests, bool(again.any()), *both)
+def _doubts_of(
+    chunks: Sequence[Chunk],
+    shuffle: Exchange,
+    part: int,
+    *,
+    most: int | None,
+    linked: bool,
+    raw: bool,
+) -> list[tuple[int, _Doubts]]:
+    """The second task: which rows of the persons in one part do not count; by its number."""
+    rows = shuffle.read(part, len(chunks))
+    nothing, nobody = np.zeros(0, np.uint64), People.of([])
+    if not len(rows):  # as most parts of few people
+        found = _Doubts(hashlib.sha256().digest(), False, (nothing, nothing), 1, (nobody, nobody))
+        return [(part, found)]
+    ordered = np.lexsort([rows["beside"], *rows["rank"].T[::-1], *rows["who"].T[::-1]])
+    said = rows["beside"].any()  # nothing is added where there is no family and no name
+    beside = [rows["beside"][:, np.newaxis]] if said else []
+    answered = np.concatenate([rows["who"], rows["rank"], *beside], axis=1)[ordered]
+    # in whatever pieces rows that are alike were counted
+    starts = np.flatnonzero(~_same(answered))
+    times = np.add.reduceat(rows["times"][ordered], starts) if len(starts) else starts
+    binds = hashlib.sha256(answered[starts].astype("<u8").tobytes())
+    binds.update(times.astype("<u8").tobytes())
+    rows = rows[~rows["dropped"]]
+    who, rank = rows["who"].T, rows["rank"].T
+    order = [rows["row"], rank[1], rank[0], rows["held_out"], who[1], who[0]]
+    rows = rows[np.lexsort(order)]
+    same = _same(rows["who"])
+    again = same & _same(rows["rank"])
+    if not linked:
+        doubled = bool(again.any() or (rows["times"] > 1).any())
+        found = _Doubts(binds.digest(), doubled, (nothing, nothing), 1, (nobody, nobody))
+        return [(part, found)]
+    if raw:  # of answers that were stored, a repeat is the same observation
+        numbers = (rows["row"] >> np.uint64(_ROW_BITS)).astype(np.int64)
+        files = np.array([chunk.file for chunk in chunks])[numbers]
+        across = np.flatnonzero(again[1:] & (files[1:] != files[:-1])) + 1
+        if len(across):
+            one, other = (chunks[numbers[across[0] - back]].name for back in (1, 0))
+            raise DataError(
+                f"{one} and {other} both hold an answer of the same person to the same "
+                "question: these files overlap, and labels would count twice. Nothing was "
+                "released. Give each record once."
+            )
+    out = again
+    if most is not None:  # that count of one person in one part
+        place = _places(same & _same(rows["held_out"][:, np.newaxis]), again)
+        out = again | (place > most)
+    largest = int(_places(same, again).max(initial=0))
+    left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
+    # Of answers that are private already nobody is charged again.
+    counts = ~out & raw
+    people = [_people(rows["who"][counts & (rows["held_out"] == s)]) for s in (False, True)]
+    both = (left_out[0], left_out[1]), largest, (people[0], people[1])
+    return [(part, _Doubts(binds.digest(), bool(again.any()), *both))]
 
 
 def _people(who: np.ndarray) -> People:

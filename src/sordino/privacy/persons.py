@@ -55,9 +55,10 @@ class People(NamedTuple):
         """Return persons by an array of 128 bits each; those without a judgment are left out."""
         return cls(keys[counts > 0].tobytes(), counts[counts > 0].astype(np.int64))
 
-    def plus(self, other: People) -> People:
-        """Return the persons of two groups that share none."""
-        return People(self.keys + other.keys, np.concatenate([self.counts, other.counts]))
+    def plus(self, *others: People) -> People:
+        """Return the persons of groups that share none."""
+        keys, counts = zip(self, *others, strict=True)
+        return People(b"".join(keys), np.concatenate(counts))
 
 
 class Roster(NamedTuple):

@@ -212,28 +212,21 @@ class AnswerChunk:
         vectors.close()
 
 
-@dataclass(frozen=True)
-class JoinFile:
-    """The task of a file: the parts of its chunks as one file, for which nothing is drawn."""
-
-    layout: Layout  # what the parts hold
-    work: str  # the folder that they lie in
-
-    def __call__(self, file: FileOfWork) -> dict[str, str]:
-        """Return the SHA-256 of the file, by its name."""
-        path = Path(self.work) / file.name
-        if not path.exists():
-            parts = [_part(self.work, chunk) for chunk in file.chunks]
-            with written_once(path) as draft:
-                if self.layout == "vectors":
-                    copy_tables(parts, draft.file)
-                for part in () if self.layout == "vectors" else parts:
-                    with (
-                        explained("A part of a privatized file cannot be read"),
-                        part.open("rb") as read,
-                    ):
-                        shutil.copyfileobj(read, draft.file)
-        return {file.name: sha256_of(path)}
+def _join_file(layout: Layout, work: str, file: FileOfWork) -> dict[str, str]:
+    """Return the SHA-256 of a file, by its name: made of its chunks' parts, and nothing drawn."""
+    path = Path(work) / file.name
+    if not path.exists():
+        parts = [_part(work, chunk) for chunk in file.chunks]
+        with written_once(path) as draft:
+            if layout == "vectors":
+                copy_tables(parts, draft.file)
+            for part in () if layout == "vectors" else parts:
+                with (
+                    explained("A part of a privatized file cannot be read"),
+                    part.open("rb") as read,
+                ):
+                    shutil.copyfileobj(read, draft.file)
+    return {file.name: sha256_of(path)}
 
 
 def _part(work: str, chunk: Chunk) -> Path:
@@ -327,9 +320,8 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
         answer = AnswerChunk(chunks, parts, mechanism, simulate_seed, work)
         given = zip(chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True)
         engine.fold([ChunkOfWork(*one) for one in given], answer, add, taken=taken)
-        sums: dict[str, str] = engine.fold(
-            outputs.files, JoinFile(chunks.layout, work), or_, taken=taken
-        )
+        join = partial(_join_file, chunks.layout, work)
+        sums: dict[str, str] = engine.fold(outputs.files, join, or_, taken=taken)
         release_id = entry or _random.new_release_id()
         manifests = {
             name: manifest_of(mechanism, promise, sums[name], release_id) for name in outputs.names

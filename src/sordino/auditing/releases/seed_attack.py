@@ -446,6 +446,12 @@ class Plan:
         ]
         first = {channel.column for channel in self.ids}
         self.columns = sorted(able, key=lambda name: name not in first)[:4]
+        # The orders in which one generator may have served the rows.
+        self.row_orders = [("rows in file order", np.arange(self.n))]
+        for name in self.columns[:1]:
+            values = np.array([str(value) for value in released.columns[name]])
+            order = np.argsort(values, kind="stable")
+            self.row_orders.append((f"rows sorted by column {name!r}", order))
         self.published = _manifest_integers(released.manifest)
         called = [seed for seed, path in self.published.items() if _CALLED_SEED.search(path)]
         self.full = (called or list(self.published))[:_MOST_FULL]
@@ -471,7 +477,7 @@ class Plan:
                 continue
             if recipe.kind == "stream":
                 blocks = len(able) <= _MOST_INTEGERS or self.n <= _LONG_STREAM
-                for name, order in self._row_orders:
+                for name, order in self.row_orders:
                     yield case(recipe, able, name, order=order, blocks=blocks)
             elif recipe.kind == "row":
                 for start in (0,) if core else (0, 1):
@@ -482,15 +488,6 @@ class Plan:
                 for keys in self._joins if recipe.core else ():
                     if keys.core or unkeyed:
                         yield case(recipe, able[:_MOST_JOINED], keys.name, key=keys.text)
-
-    @cached_property
-    def _row_orders(self) -> list[tuple[str, Integer[np.ndarray, " n"]]]:
-        """Return the orders in which one generator may have served the rows."""
-        orders = [("rows in file order", np.arange(self.n))]
-        for name in self.columns[:1]:
-            values = np.array([str(value) for value in self.released.columns[name]])
-            orders.append((f"rows sorted by column {name!r}", np.argsort(values, kind="stable")))
-        return orders
 
     @cached_property
     def _keys(self) -> list[_Keys]:
