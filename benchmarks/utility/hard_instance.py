@@ -169,8 +169,9 @@ def shape(setting: Setting, *, epsilon: float, n: int) -> float:
 
 def upper_bound(world: HardInstance, reward: sordino.RewardModel) -> float:
     """Return what the pessimistic policy loses at most, while the confidence set holds."""
-    features, best = world.features, world.best_policy(temperature=TEMPERATURE)
-    centered = features - np.einsum("sk,skd->sd", world.reference, features)[:, None]
+    features, base = world.features, world.reference(world.features)
+    best = world.best_policy(features, temperature=TEMPERATURE)
+    centered = features - np.einsum("sk,skd->sd", base, features)[:, None]
     radius = reward.ellipsoid.radius(CONFIDENCE)
     return float(np.mean([
         suboptimality_bound(
@@ -185,13 +186,13 @@ def one_run(setting: Setting, *, epsilon: float, n: int, seed: int) -> tuple[lis
     world = instance(setting, epsilon=epsilon, n=n, seed=seed)
     judgments = world.comparisons(n, seed=seed)
     reward = fitted(judgments, epsilon=epsilon, seed=seed, ridge=RIDGE, ball=setting.ball)
-    found = []
+    found, features, base = [], world.features, list(world.reference(world.features))
     for scale in SCALES:
         policy = pessimistic_policy(
             reward, temperature=TEMPERATURE, confidence=CONFIDENCE, scale=scale
         )
-        chances = policy.probabilities(None, list(world.features), reference=list(world.reference))
-        found.append(world.regret(np.stack(chances), temperature=TEMPERATURE))
+        chances = policy.probabilities(None, list(features), reference=base)
+        found.append(world.regret(np.stack(chances), features, temperature=TEMPERATURE))
     return found, upper_bound(world, reward)
 
 

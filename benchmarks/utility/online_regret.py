@@ -28,7 +28,6 @@ import sordino
 from sordino.algorithms.online_alignment import align_online
 from sordino.environments.preference_worlds import (
     HardInstance,
-    HardRounds,
     LinearPreferences,
     OnlineWorld,
 )
@@ -61,16 +60,14 @@ class Hard:
             concentrability=self.concentrability, temperature=TEMPERATURE
         )
 
-    def world(self, seed: int) -> HardRounds:
+    def world(self, seed: int) -> HardInstance:
         """Return an instance with signs of its own."""
-        return HardRounds(
-            HardInstance.random(
-                contexts=CONTEXTS,
-                concentrability=self.concentrability,
-                gap=GAP,
-                level=self.level,
-                seed=seed,
-            )
+        return HardInstance.random(
+            contexts=CONTEXTS,
+            concentrability=self.concentrability,
+            gap=GAP,
+            level=self.level,
+            seed=seed,
         )
 
 

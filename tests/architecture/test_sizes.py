@@ -15,7 +15,7 @@ HOUSE = Path(__file__).resolve().parents[2] / "benchmarks/house.py"
 
 PUBLIC_BEYOND_EXPORTS = {
     # worlds with a known answer
-    "Dosing", "HardInstance", "HardRounds", "Judgments", "LinearPreferences",
+    "Dosing", "HardInstance", "Judgments", "LinearPreferences",
     "OnlineWorld", "Sphere", "TabularWorld", "generator",
     "prefer_first", "tabular_world",
     # what is computed on

@@ -72,21 +72,11 @@ class _UserBatch:
 
     features: Float[np.ndarray, "m k d"]  # of every action of every user
     feature_bound: float  # norm to which features are clipped
-    feel: Reward  # what a user feels after an action, as `UserSlots` takes it
+    reward: Reward  # what a user feels after an action, as `UserSlots` takes it
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "m k d"]:
+    def contexts(self, _rng: np.random.Generator, _n: int) -> Float[np.ndarray, "m k d"]:
         """Return the features of the users of this batch, whatever is asked for."""
-        del rng, n
         return self.features
-
-    def reward(
-        self,
-        context: Float[np.ndarray, "m k d"],
-        action: Int64[np.ndarray, " m"],
-        rng: np.random.Generator,
-    ) -> Any:
-        """Return what the reward function says of one action of every user."""
-        return self.feel(context, action, rng)
 
 
 class UserSlots:
@@ -149,7 +139,7 @@ class UserSlots:
                 f"has {shapes[wrong[0]]}, user 0 has {shapes[0]}. Nothing was spent on this batch."
             )
         features = np.asarray(self._rows, dtype=np.float64)
-        return _UserBatch(features=features, feature_bound=self.feature_bound, feel=self._reward)
+        return _UserBatch(features=features, feature_bound=self.feature_bound, reward=self._reward)
 
     def _fill(self, size: int) -> None:
         """Give slots of the open batch to persons who have none yet."""
@@ -219,7 +209,7 @@ class RecordedUsers:
             return np.asarray(felt[np.arange(len(felt)), action])
 
         bound = self.feature_bound
-        return _UserBatch(features=self.features[rows], feature_bound=bound, feel=reward)
+        return _UserBatch(features=self.features[rows], feature_bound=bound, reward=reward)
 
 
 def read_users(

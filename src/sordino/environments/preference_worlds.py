@@ -64,6 +64,23 @@ class _Followers(ABC):
     def rewards(self, contexts: ActionFeatures) -> PerAction:
         """Return the true reward of every action."""
 
+    @abstractmethod
+    def reference(self, contexts: ActionFeatures) -> PerAction:
+        """Return the starting policy."""
+
+    def best_policy(self, contexts: ActionFeatures, *, temperature: float) -> PerAction:
+        """Return the policy of the largest regularized value."""
+        # Source: KLDP, §2.
+        return gibbs_rows(self.rewards(contexts), temperature, self.reference(contexts))
+
+    def regret(
+        self, probabilities: PerAction, contexts: ActionFeatures, *, temperature: float
+    ) -> float:
+        """Return how much regularized value a policy gives away, averaged over the contexts."""
+        # Source: KLDP, §2: J* − J(π); contexts must be some that nothing was fitted on.
+        rewards, base = self.rewards(contexts), self.reference(contexts)
+        return kl_regret(probabilities, rewards, temperature, base)
+
     def prefer(
         self, contexts: ActionFeatures, first: Actions, second: Actions, rng: np.random.Generator
     ) -> Actions:
@@ -141,19 +158,6 @@ class LinearPreferences(_Followers):
         labels = prefer_first(rows @ self.weights, generator)
         return Judgments(differences=rows, labels=labels, drawn=n)
 
-    def best_policy(self, contexts: ActionFeatures, *, temperature: float) -> PerAction:
-        """Return the policy of the largest regularized value."""
-        # Source: KLDP, §2.
-        return gibbs_rows(self.rewards(contexts), temperature, self.reference(contexts))
-
-    def regret(
-        self, probabilities: PerAction, contexts: ActionFeatures, *, temperature: float
-    ) -> float:
-        """Return how much regularized value a policy gives away, averaged over the contexts."""
-        # Source: KLDP, §2: J* − J(π); contexts must be some that nothing was fitted on.
-        rewards, base = self.rewards(contexts), self.reference(contexts)
-        return kl_regret(probabilities, rewards, temperature, base)
-
 
 def _unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "*size d"]:
     rows = generator.normal(size=shape)
@@ -161,7 +165,7 @@ def _unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Float[np.nd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HardInstance:
+class HardInstance(_Followers):
     """Contexts in which the reference hardly ever tries the action that may be the good one.
 
     The common action has reward 0. The rare one, which the reference takes with probability
@@ -170,7 +174,9 @@ class HardInstance:
     that avoids it is never good, and the best policy's probabilities are up to C times the
     reference's (single-policy concentrability).
 
-    Rewards are linear in one indicator for the rare action of each context, so d = S.
+    Rewards are linear in one indicator for the rare action of each context, so d = S. Round by
+    round each context comes as often as any other, with features centered in it: that changes no
+    choice and no regret, and halves their norm.
 
     Attributes:
         signs: +1 or −1 for every context, shape (S,): a corner of the hypercube.
@@ -190,7 +196,7 @@ class HardInstance:
         >>> world = HardInstance(
         ...     signs=np.array([1, -1]), concentrability=20.0, gap=0.1, level=level
         ... )
-        >>> world.best_policy(temperature=0.25).round(4).tolist()
+        >>> world.best_policy(world.features, temperature=0.25).round(4).tolist()
         [[0.4013, 0.5987], [0.5987, 0.4013]]
     """
 
@@ -198,6 +204,7 @@ class HardInstance:
     concentrability: float
     gap: float
     level: float
+    feature_bound: ClassVar[float] = 0.5  # the norm of every action's centered features
 
     def __post_init__(self) -> None:
         signs = _validate.finite_array("signs", self.signs, ndim=1)
@@ -236,21 +243,20 @@ class HardInstance:
         rare = np.eye(len(self.signs))
         return np.stack([np.zeros_like(rare), rare], axis=1)
 
-    @property
-    def rewards(self) -> Float[np.ndarray, "s 2"]:
-        """Return the rewards of the common and of the rare action in every context."""
-        return np.asarray(self.features @ self.weights)
+    def rewards(self, contexts: ActionFeatures) -> PerAction:
+        """Return the true reward of both actions; of centered features less what they share."""
+        return np.asarray(contexts @ self.weights)
 
-    @property
-    def reference(self) -> Float[np.ndarray, "s 2"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
+        """Return the centered features of both actions in n uniform contexts."""
+        features = self.features
+        centered = features - features.mean(axis=1, keepdims=True)
+        return np.asarray(centered[rng.integers(0, len(self.signs), size=n)])
+
+    def reference(self, contexts: ActionFeatures) -> PerAction:
         """Return the reference, which takes the rare action with probability 1/C."""
         rare = 1 / self.concentrability
-        return np.tile([1 - rare, rare], (len(self.signs), 1))
-
-    def best_policy(self, *, temperature: float) -> Float[np.ndarray, "s 2"]:
-        """Return the policy of the largest regularized value."""
-        # Source: KLDP, §2.
-        return gibbs_rows(self.rewards, temperature, self.reference)
+        return np.tile([1 - rare, rare], (len(contexts), 1))
 
     def comparisons(self, n: int, *, seed: int) -> Judgments:
         """Return n comparisons, in uniform contexts, of two answers drawn from the reference."""
@@ -266,11 +272,6 @@ class HardInstance:
         differences[np.arange(len(compared)), contexts[compared]] = side
         labels = prefer_first(differences @ self.weights, generator)
         return Judgments(differences=differences, labels=labels, drawn=n)
-
-    def regret(self, probabilities: Float[np.ndarray, "s 2"], *, temperature: float) -> float:
-        """Return how much regularized value a policy gives away, exactly, over all contexts."""
-        # Source: KLDP, §2: J* − J(π).
-        return kl_regret(probabilities, self.rewards, temperature, self.reference)
 
 
 def _above_one(concentrability: float) -> float:
@@ -376,28 +377,3 @@ class ContextStream:
             )
         lengths = np.linalg.norm(given, axis=2, keepdims=True)
         return np.asarray(given * np.minimum(1.0, self._bound / np.maximum(lengths, self._bound)))
-
-
-@dataclass(frozen=True)
-class HardRounds(_Followers):
-    """The contexts of :class:`HardInstance` round by round, each as often as any other."""
-
-    # Features are centered in every context, which changes no choice and no regret and halves
-    # their norm: rewards are those of the instance up to a number that both actions share.
-
-    truth: HardInstance
-    feature_bound: ClassVar[float] = 0.5  # the norm of every action's centered features
-
-    def rewards(self, contexts: ActionFeatures) -> PerAction:
-        """Return the true reward of every action, less what both share."""
-        return np.asarray(contexts @ self.truth.weights)
-
-    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
-        """Return the features of both actions in n uniform contexts."""
-        features = self.truth.features
-        centered = features - features.mean(axis=1, keepdims=True)
-        return np.asarray(centered[rng.integers(0, len(self.truth.weights), size=n)])
-
-    def reference(self, contexts: ActionFeatures) -> PerAction:
-        """Return the reference, which takes the rare action with probability 1/C."""
-        return np.tile(self.truth.reference[0], (len(contexts), 1))

@@ -30,7 +30,6 @@ from sordino.auditing.runs.replay import REWARD
 from sordino.certificates import certify
 from sordino.environments.preference_worlds import (
     HardInstance,
-    HardRounds,
     LinearPreferences,
     generator,
 )
@@ -207,7 +206,7 @@ class _OnlineRun(FolderRun):
         return int(self.pairs.first_rows().sum()) if live else self.settings.rounds  # type: ignore[union-attr]
 
     @cached_property
-    def world(self) -> LinearPreferences | HardRounds:
+    def world(self) -> LinearPreferences | HardInstance:
         """Return the made-up world."""
         settings = self.settings
         d, seed = settings.dimension or 4, settings.world_seed
@@ -216,9 +215,7 @@ class _OnlineRun(FolderRun):
             return LinearPreferences.random(dimension=d, actions=_ACTIONS, size=size, seed=seed)
         heat, terms = settings.temperature, {"concentrability": _RARE}
         level = HardInstance.balanced_level(temperature=heat, **terms)
-        return HardRounds(
-            HardInstance.random(contexts=d, gap=_GAP, level=level, seed=seed, **terms)
-        )
+        return HardInstance.random(contexts=d, gap=_GAP, level=level, seed=seed, **terms)
 
     @cached_property
     def features(self) -> Features | None:

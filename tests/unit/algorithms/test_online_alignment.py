@@ -17,7 +17,6 @@ from sordino.algorithms.online_alignment import (
 )
 from sordino.environments.preference_worlds import (
     HardInstance,
-    HardRounds,
     LinearPreferences,
 )
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
@@ -239,13 +238,11 @@ def test_the_seed_repeats_a_run(run):
 
 def test_regret_is_that_of_the_second_policy(open_ledger):
     """At the first round nothing is known: the estimate is 0 and so is every difference."""
-    world = HardRounds(
-        HardInstance.random(contexts=2, concentrability=4.0, gap=0.5, level=0.3, seed=0)
-    )
+    world = HardInstance.random(contexts=2, concentrability=4.0, gap=0.5, level=0.3, seed=0)
     found = align_online(
         world, rounds=1, epsilon=1.0, temperature=0.25, ledger=open_ledger(), exploration="none"
     )
-    rewards, reference = world.truth.rewards, world.truth.reference
+    rewards, reference = (of(world.features) for of in (world.rewards, world.reference))
     best = 0.25 * np.log((reference * np.exp(rewards / 0.25)).sum(axis=1))
     lost = best - (reference * rewards).sum(axis=1)
     assert np.isclose(found.regrets[0], lost).any()
@@ -254,9 +251,7 @@ def test_regret_is_that_of_the_second_policy(open_ledger):
 
 def test_exploration_decides_what_is_drawn(run):
     """Where the bonus dwarfs the reward, optimism asks what a greedy run hardly asks."""
-    hard = HardRounds(
-        HardInstance.random(contexts=3, concentrability=50.0, gap=0.5, level=0.0, seed=1)
-    )
+    hard = HardInstance.random(contexts=3, concentrability=50.0, gap=0.5, level=0.0, seed=1)
     asked = {
         name: run(hard, rounds=300, exploration=name, ball=1.0)[0].asked
         for name in ("none", "optimistic", "uniform")
