@@ -15,8 +15,10 @@ import asyncio
 import json
 import logging
 import math
+import tomllib
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -35,37 +37,8 @@ class _Reason(NamedTuple):
     message: str
 
 
-REFUSALS: Final[dict[str, _Reason]] = {
-    "bad-request": _Reason(400, "The request is not of the form that the description asks for."),
-    "unknown-invitation": _Reason(401, "This invitation is not known here. Check the link."),
-    "unknown-device": _Reason(401, "This device was not opened with an invitation to this study."),
-    "unknown-code": _Reason(401, "This code is not known here, or its time is over."),
-    "not-admin": _Reason(401, "The admin token is not the one that the service was started with."),
-    "invitation-expired": _Reason(403, "This invitation has expired. Ask for a new one."),
-    "invitation-revoked": _Reason(403, "This invitation was withdrawn."),
-    "not-found": _Reason(404, "There is nothing at this address."),
-    "method-not-allowed": _Reason(405, "This address does not take that method."),
-    "too-slow": _Reason(408, "The request did not arrive in time. Send it again."),
-    "invitation-in-use": _Reason(
-        409, "This invitation was opened on another device. An invitation is for one device."
-    ),
-    "study-full": _Reason(403, "This study has as many people as it takes."),
-    "wrong-study": _Reason(409, "These answers are for another study. Nothing was stored."),
-    "too-large": _Reason(413, "The request is too large. Nothing was stored."),
-    "not-json": _Reason(415, "The request must be JSON (Content-Type: application/json)."),
-    "too-many-requests": _Reason(429, "Too many requests. Wait a little and send it again."),
-    "server-error": _Reason(500, "Something went wrong on our side. Nothing was lost."),
-    "database-down": _Reason(503, "Answers cannot be stored just now. Keep them and send again."),
-    "no-answers": _Reason(409, "No answer has arrived yet, so there is nothing to export."),
-    "too-few-answers": _Reason(409, "Fewer answers have arrived than the study wants at least."),
-    # of one answer, inside a request that is fine
-    "unknown-question": _Reason(409, "This person was not asked this question."),
-    "already-answered": _Reason(409, "Another answer to this question is stored."),
-    "changes-refused": _Reason(409, "In this study the first answer stands."),
-    "cap-reached": _Reason(409, "This person has given as many answers as the study takes."),
-    "id-reused": _Reason(409, "This id belongs to another answer."),
-    "revision-skipped": _Reason(409, "An earlier answer to this question is missing."),
-}
+_TABLE: Final = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
+REFUSALS: Final = {code: _Reason(*said) for code, said in _TABLE.items()}
 """Every code, its HTTP status and its message."""
 
 
