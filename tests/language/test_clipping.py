@@ -514,6 +514,20 @@ def test_positions_that_the_longest_row_decides_are_refused(central, tiny_llama)
         trained(trainer)
 
 
+def test_a_reference_that_reads_texts_by_how_long_others_are_is_refused(central, tiny_llama):
+    """What it makes of a record would follow the records that it read before."""
+    tokenizer = load_tokenizer(tiny_llama)
+    codes = {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": SAFE}
+    given = {"kind": "dpo", "model": built(LlamaForCausalLM, len(tokenizer))}
+    for reference, problem in (
+        (built(LlamaForCausalLM, len(tokenizer), rope_parameters=codes), "max_length to at most"),
+        (built(LlamaForCausalLM, len(tokenizer), attention_type="block_sparse"), "a short one"),
+        (built(LlamaForCausalLM, len(tokenizer) - 1), "resize_token_embeddings"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            central(reference=reference, processing_class=tokenizer, **given)
+
+
 def test_the_test_before_the_first_step_finds_them_too(tiny_llama):
     """Made-up units hold a text as long as any beside short ones."""
     tokenizer = load_tokenizer(tiny_llama)

@@ -1,15 +1,17 @@
 """What a start has read is known, and whoever has read the records is refused."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import sordino
-from sordino.errors import PrivacyError
+from sordino.errors import PrivacyError, UsageError
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 import torch
+from safetensors.torch import load_file, save_file
 
 from sordino.language import (
     CentralPolicyConfig,
@@ -233,6 +235,41 @@ def test_a_hidden_record_changes_no_row_of_another(shared_model):
     longer = [*rows, {**rows[0], "prompt": "the long text " * 9, "first": "what is a fugue ? " * 5}]
     alone, beside = (record_differences(sordino.read_pairs(r), features) for r in (rows, longer))
     assert np.array_equal(alone, beside[:9])
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+
+
+def test_a_sentence_model_that_remembers_how_long_texts_are_hides_no_record(bases, fit, tmp_path):
+    """Positions of every text of more than 8 tokens follow the longest one that was ever read."""
+    embeddings(bases / "other", tmp_path / "model")
+    file = tmp_path / "model/model.safetensors"
+    torch.manual_seed(1)
+    weights = {
+        name: 0.5 * torch.randn_like(one) if one.dim() > 1 else one
+        for name, one in load_file(file).items()
+    }
+    save_file(weights, file)
+    for name, terms in (
+        ("config", {"max_position_embeddings": 8, "rope_parameters": DYNAMIC}),
+        ("sentence_bert_config", {"max_seq_length": 32}),
+    ):
+        file = tmp_path / f"model/{name}.json"
+        file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | terms), encoding="utf-8")
+    rows = [{**row, "first": "yes and no " * 3} for row in rows_of(9)]
+    longer = [*rows, {**rows[0], "first": "what is this " * 20}]
+    both = []
+    for some in (rows, longer):
+        pairs = sordino.read_pairs(some)
+        features = SentenceEmbeddings(tmp_path / "model", device="cpu", declare_unread=True)
+        both.append(pairs.differences(features)[:9])  # where texts are public, it may
+        with pytest.raises(UsageError, match="max_length to at most 8"):
+            record_differences(pairs, features)
+    moved = np.linalg.norm(both[0] - both[1], axis=1)
+    assert moved.min() > 1e-3  # every record of the others, each by itself
+    for withhold in (False, True):
+        with pytest.raises(UsageError, match="max_seq_length"):
+            fit(features, rows, withhold=withhold)
 
 
 def test_a_head_that_was_trained_elsewhere_is_not_covered_by_the_mark(train, bases):

@@ -241,6 +241,12 @@ class SentenceEmbeddings:
 
     @property
     def _alone(self) -> SentenceEmbeddings:
+        from sordino.language.dp_sgd.clipping import refuse_shared_lengths  # noqa: PLC0415 (torch)
+
+        for part in self._model:  # what remembers how long texts are tells of them
+            if hasattr(part, "auto_model"):
+                read = part.tokenizer.model_max_length
+                refuse_shared_lengths(part.auto_model, part.tokenizer, read)
         found = copy.copy(self)
         object.__setattr__(found, "batch_size", 1)
         return found

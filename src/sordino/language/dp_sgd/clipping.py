@@ -342,33 +342,38 @@ def _left_alone(model: nn.Module) -> Iterator[None]:
 
 
 _BY_LENGTH: Final = ("longrope", "dynamic")
-"""Codes of positions that depend on the longest row of a batch."""
+"""Codes of positions that depend on the longest row of a batch, or of all that was read before."""
 
 
 def refuse_shared_lengths(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> None:
-    """Refuse a model that cannot read every token, or codes positions by a batch's longest row."""
+    """Refuse a model that cannot read every token, or reads texts by how long others are."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
         raise UsageError(
             f"The tokenizer has {len(tokenizer)} tokens and the model {known}: a text with one of "
             "the others could not be read, and that a run fails would tell of it. Nothing was "
-            "trained. Resize the embeddings first (model.resize_token_embeddings)."
+            "done. Resize the embeddings first (model.resize_token_embeddings)."
         )
-    # One long record would change the gradients of all others that are read with it, and each of
-    # them is clipped alone.
+    # One record would change what is computed of all others: of which each is clipped alone.
     config = model.config.get_text_config()
+    if getattr(config, "attention_type", None) == "block_sparse":
+        raise UsageError(
+            "This model reads all texts in another way once it has read a short one. Nothing was "
+            "done. Set attention_type='original_full' in its config."
+        )
     for terms in _codes(getattr(config, "rope_parameters", None)):
         if terms.get("rope_type") in _BY_LENGTH:
             usual = terms.get("original_max_position_embeddings")
-            safe = int(usual or getattr(config, "max_position_embeddings", None) or 0)
+            most = getattr(config, "max_position_embeddings", None)
+            safe = int(min(filter(None, (usual, most)), default=0))
             if max_length > safe:
                 raise UsageError(
                     f"This model codes positions ({terms['rope_type']}) by the longest text of a "
-                    f"batch if one has more than {safe} tokens, so that one long text changes the "
-                    "gradients of all others. Nothing was trained. Set max_length to at most "
-                    f"{safe}."
+                    f"batch, or before, if one has more than {safe} tokens: one long text changes "
+                    "what is computed of others. Nothing was done. Set max_length to at most "
+                    f"{safe} (of a sentence model its max_seq_length)."
                 )
 
 

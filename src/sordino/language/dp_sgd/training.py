@@ -447,6 +447,8 @@ class CentralTraining(PrivateTraining):
         starts, self._units = (start, fixed), units_of(pairs, self._tokens, privacy)
         self._read = TextsRead.on(*starts, self._tokens.tokenizer)
         caveats = self._read.caveats(TextsRead.of(cast("Pairs", pairs)), declared=declared)
+        if fixed is not None:
+            refuse_shared_lengths(fixed, self._tokens.tokenizer, self._tokens.max_length)
         promise = privacy.promise(self._seed).with_caveats(*caveats, *(ledger.accepted or ()))
         settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict()}
         settings |= args.public_settings()
