@@ -21,8 +21,6 @@ from sordino._files import read_json
 from sordino.errors import DataError
 from sordino.preferences.records import Text
 
-from .values import measured_policy
-
 _TRUTH_FORMAT = "sordino.truth"
 _TRUTH_VERSION = 1
 
@@ -41,15 +39,6 @@ class TrueReward:
             words = [word.strip(".,?!").lower() for word in " ".join(told).split()]
             rewards.append(sum(self.weights.get(word, 0.0) for word in words))
         return np.array(rewards)
-
-    def value(
-        self,
-        probabilities: Float[np.ndarray, "n 2"],
-        scores: Float[np.ndarray, "n 2"],
-        temperature: float,
-    ) -> dict[str, float]:
-        """Return how well a policy on two candidates does under the true reward."""
-        return measured_policy(probabilities, scores, temperature, np.full(scores.shape, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the truth as JSON holds it."""

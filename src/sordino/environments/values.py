@@ -137,25 +137,6 @@ def gibbs_rows(scores: PerAction, temperature: float, reference: PerAction) -> P
     return flat.reshape(scores.shape)
 
 
-def regularized_value(
-    probabilities: PerAction, rewards: PerAction, temperature: float, reference: PerAction
-) -> float:
-    """Return the mean over contexts of E r − temperature · KL(policy ‖ reference)."""
-    # Source: KLDP, §2; PPKL, §2.
-    probabilities, reference = _rows("probabilities", probabilities, reference)
-    strength = _validate.positive("temperature", temperature)
-    divergence = xlogy(probabilities, probabilities / reference)
-    return float((probabilities * rewards - strength * divergence).sum(axis=1).mean())
-
-
-def best_value(rewards: PerAction, temperature: float, reference: PerAction) -> float:
-    """Return the largest regularized value of any policy, averaged over contexts."""
-    # Source: temperature · log Σ reference·exp(r/temperature), the Gibbs policy's value; KLDP, §2.
-    rewards, reference = _rows("rewards", rewards, reference)
-    strength = _validate.positive("temperature", temperature)
-    return float(strength * logsumexp(rewards / strength, b=reference, axis=1).mean())
-
-
 def kl_regret(
     probabilities: PerAction, rewards: PerAction, temperature: float, reference: PerAction
 ) -> float:
@@ -176,10 +157,16 @@ def measured_policy(
     probabilities: PerAction, rewards: PerAction, temperature: float, reference: PerAction
 ) -> dict[str, float]:
     """Return how good a policy is where the reward is known, by the names that results have."""
+    # Source: KLDP, §2: the mean over contexts of E r − temperature · KL(policy ‖ reference); of the
+    # Gibbs policy, which is the best, it is temperature · log Σ reference·exp(r/temperature).
+    rewards, reference = _rows("rewards", rewards, reference)
+    regret = kl_regret(probabilities, rewards, temperature, reference)
+    divergence = xlogy(probabilities, probabilities / reference)
+    best = logsumexp(rewards / temperature, b=reference, axis=1)
     return {
-        "kl_regret": kl_regret(probabilities, rewards, temperature, reference),
-        "value": regularized_value(probabilities, rewards, temperature, reference),
-        "best_value": best_value(rewards, temperature, reference),
+        "kl_regret": regret,
+        "value": float((probabilities * rewards - temperature * divergence).sum(axis=1).mean()),
+        "best_value": float(temperature * best.mean()),
     }
 
 

@@ -18,6 +18,7 @@ from scipy.special import expit
 
 from sordino._markup import harmless
 from sordino.environments.annotators import TrueReward
+from sordino.environments.values import measured_policy
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import label_shares
 from sordino.policies.gibbs import CandidatePolicy, ConfidencePolicy
@@ -476,7 +477,8 @@ def measure_truth(
     """Return the policy's regret under the true reward of a simulation."""
     chances = policy.probabilities(pairs.prompts, list(zip(pairs.first, pairs.second, strict=True)))
     scores = np.stack([truth.score(pairs.first), truth.score(pairs.second)], axis=1)
-    return truth.value(np.stack(chances), scores, policy.temperature)
+    even = np.full(scores.shape, 0.5)
+    return measured_policy(np.stack(chances), scores, policy.temperature, even)
 
 
 def describe_fit_settings(reward: RewardModel, *, asked: str = "auto") -> dict[str, Any]:

@@ -9,11 +9,10 @@ from tests.tiers import few
 
 import sordino
 from sordino.environments.values import (
-    best_value,
     gibbs_rows,
     kl_regret,
+    measured_policy,
     prefer_first,
-    regularized_value,
 )
 
 TEMPERATURE = 0.4
@@ -31,11 +30,12 @@ def test_the_closed_form_is_the_best_that_a_search_finds(world):
 
     def loss(logits):
         policy = softmax(logits.reshape(3, 4), axis=1)
-        return -regularized_value(policy, rewards, TEMPERATURE, reference)
+        return -measured_policy(policy, rewards, TEMPERATURE, reference)["value"]
 
     found = minimize(loss, np.zeros(12), tol=1e-14)
-    assert best_value(rewards, TEMPERATURE, reference) == pytest.approx(-found.fun, abs=1e-6)
     best = gibbs_rows(rewards, TEMPERATURE, reference)
+    told = measured_policy(best, rewards, TEMPERATURE, reference)
+    assert told["best_value"] == pytest.approx(-found.fun, abs=1e-6)
     assert softmax(found.x.reshape(3, 4), axis=1) == pytest.approx(best, abs=2e-3)
 
 
@@ -43,10 +43,9 @@ def test_regret_is_the_difference_of_values(world):
     rewards, reference = world
     generator = np.random.default_rng(0)
     for policy in generator.dirichlet(np.full(4, 0.3), size=(20, 3)):
-        gap = best_value(rewards, TEMPERATURE, reference) - regularized_value(
-            policy, rewards, TEMPERATURE, reference
-        )
-        assert kl_regret(policy, rewards, TEMPERATURE, reference) == pytest.approx(gap, rel=1e-9)
+        told = measured_policy(policy, rewards, TEMPERATURE, reference)
+        gap = told["best_value"] - told["value"]
+        assert told["kl_regret"] == pytest.approx(gap, rel=1e-9)
         assert gap > 0
 
 
@@ -66,9 +65,10 @@ def test_the_best_policy_has_no_regret_and_a_tiny_one_is_not_lost(world):
 def test_actions_that_are_never_taken_and_huge_rewards_are_handled():
     rewards, reference = np.array([[1000.0, 0.0]]), np.full((1, 2), 0.5)
     never = np.array([[0.0, 1.0]])
-    assert kl_regret(never, rewards, 0.25, reference) == pytest.approx(1000.0, rel=1e-3)
-    assert best_value(rewards, 0.25, reference) == pytest.approx(1000 - 0.25 * np.log(2))
-    assert regularized_value(never, rewards, 0.25, reference) == pytest.approx(-0.25 * np.log(2))
+    told = measured_policy(never, rewards, 0.25, reference)
+    assert told["kl_regret"] == pytest.approx(1000.0, rel=1e-3)
+    assert told["best_value"] == pytest.approx(1000 - 0.25 * np.log(2))
+    assert told["value"] == pytest.approx(-0.25 * np.log(2))
 
 
 def test_people_prefer_with_the_stated_probability():
@@ -85,7 +85,7 @@ def test_people_prefer_with_the_stated_probability():
 def test_a_reference_of_another_shape_or_with_a_zero_is_refused(reference):
     values = np.array([[1.0, 0.0]])
     with pytest.raises(sordino.DataError, match="reference"):
-        best_value(values, 1.0, reference)
+        measured_policy(values, values, 1.0, reference)
     with pytest.raises(sordino.DataError, match="reference"):
         kl_regret(np.array([[0.5, 0.5]]), values, 1.0, reference)
 
@@ -95,9 +95,8 @@ def test_a_temperature_is_finite_and_above_zero(temperature):
     values = reference = np.full((1, 2), 0.5)
     for compute in (
         lambda: gibbs_rows(values, temperature, reference),
-        lambda: best_value(values, temperature, reference),
+        lambda: measured_policy(values, values, temperature, reference),
         lambda: kl_regret(values, values, temperature, reference),
-        lambda: regularized_value(values, values, temperature, reference),
     ):
         with pytest.raises(sordino.UsageError, match="temperature"):
             compute()
