@@ -152,13 +152,22 @@ def release_id(name: str, value: object) -> str:
     return value
 
 
+# Default_Ignorable_Code_Point that is not in class Cf, and controls (Cc) that are no white space.
+# Source: Unicode 16, DerivedCoreProperties.txt.
+_UNSEEN = re.compile(
+    "[\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164"
+    "\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+
+
 def person_id(where: str, value: object) -> str:
     """Return a public person id as text: the one way to tell who is who in the whole library."""
-    # A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, characters
-    # without a width go (Unicode class Cf: byte-order marks, zero-width spaces, marks of
-    # direction), equal letters are written in one way (NFC), and the white space around it is taken
-    # off: what looks like one id is one person, who would else have two caps, two slots or two
-    # coins. Beyond that ids are compared letter by letter: "01" is not "1", and "Ann" is not "ann".
+    # A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, what nobody
+    # sees goes (Unicode class Cf: byte-order marks, zero-width spaces, marks of direction; and
+    # variation selectors, fillers, controls), equal letters are written in one way (NFC), and the
+    # white space around it is taken off: what looks like one id is one person, who would else have
+    # two caps, two slots or two coins. Beyond that ids are compared letter by letter: "01" is not
+    # "1", and "Ann" is not "ann".
     value = value.as_py() if hasattr(value, "as_py") else value  # a scalar of pyarrow
     if isinstance(value, bool) or not isinstance(value, (str, Integral)):
         raise DataError(f"{where} must be a text or a whole number.")
@@ -168,6 +177,7 @@ def person_id(where: str, value: object) -> str:
         found = str.__str__(value) if isinstance(value, str) else str(int(value))
     if found is None:
         raise DataError(f"{where} is too long.")
+    found = _UNSEEN.sub("", found)
     if not found.isascii():
         if found != found.encode(errors="replace").decode():
             raise DataError(f"{where} is not valid Unicode.")

@@ -301,6 +301,27 @@ def test_dropout_that_recomputing_layers_bring_along_is_refused(tiny_llama, make
         refuse_shared_gradients(model, *given)
 
 
+def test_a_layer_that_draws_too_seldom_to_be_caught_tells_of_nobody(make):
+    """One more unit shifted the coins of all others; checkpoints told how many were drawn."""
+    config = OPTConfig(
+        vocab_size=320, hidden_size=16, ffn_dim=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=70, word_embed_proj_dim=16, dropout=0.3, init_std=0.3,
+    )  # fmt: skip
+    trainer, model = make("dpo", "llama"), OPTForCausalLM(config).train()
+    model.activation_checkpointing_enable()
+
+    def counts(*units):
+        return trainer._own_sum(model, units, 1.0).counts
+
+    before = torch.get_rng_state()
+    parts, whole = [counts(LONG), counts(SHORT), counts(PERSON)], counts(PERSON, LONG, SHORT)
+    assert torch.equal(torch.get_rng_state(), before)  # a checkpoint holds it
+    for count, *each in zip(whole, *parts, strict=True):
+        assert torch.equal(count, sum(each))
+    model.eval().activation_checkpointing_disable()
+    assert not all(map(torch.equal, counts(LONG), parts[0]))  # there were coins
+
+
 def test_the_sum_of_a_step_is_rounded_to_32_bits_only_with_its_noise(make, monkeypatch):
     trainer, seen = make("reward", "llama"), []
     monkeypatch.setattr(

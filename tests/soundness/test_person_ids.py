@@ -28,9 +28,32 @@ ONE = {
     "numbers": (1, np.int64(1), np.uint8(1), pa.scalar(1, pa.int32()), "1", pa.scalar(" 1")),
     "spaces": ("1", " 1", "1 ", "\t1\n", "\u00a01", "1\u3000"),
     "no width": ("1", "\ufeff1", "1\u200b", "\u200e 1", "1\u00ad"),
+    "unseen": (
+        "1",
+        "1\x7f",
+        "\x8f1",
+        "1\u034f",
+        "\u31641",
+        "1\ufe0f",
+        "1\U000e0101",
+        "\U000e01ff1",
+    ),
     "letters": ("Zo\u00eb", "Zoe\u0308", " Zoe\u200d\u0308", np.str_("Zo\u00eb ")),
 }
-NOBODY = (None, True, 1.0, np.float64(1), float("nan"), b"1", "", " ", "\u200b", "\ud800", 10**5000)
+NOBODY = (
+    None,
+    True,
+    1.0,
+    np.float64(1),
+    float("nan"),
+    b"1",
+    "",
+    " ",
+    "\u200b",
+    "\ud800",
+    "\ufe0f",
+    10**5000,
+)
 
 
 TEXTS = ("one", "two")

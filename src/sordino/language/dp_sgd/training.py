@@ -666,9 +666,10 @@ class CentralTraining(PrivateTraining):
         return total.values()
 
     def _own_sum(self, model: PreTrainedModel, units: Sequence[Any], bound: float) -> ClippedSum:
-        total = ClippedSum(model, bound)
-        with without_dropout(model):
+        total, card = ClippedSum(model, bound), self.args.device
+        with without_dropout(model), torch.random.fork_rng([card] if card.type == "cuda" else []):
             for unit in units:
+                torch.manual_seed(0)  # whatever draws draws alike of each, and how much stays here
                 total.add(partial(self._loss, model, pair) for pair in unit)
         return total
 
