@@ -17,7 +17,6 @@ DRIVER = textwrap.dedent(
     """
     import json, os, signal, sys
     from collections import Counter
-    from dataclasses import replace
     from pathlib import Path
     import numpy as np
     import sordino
@@ -68,9 +67,8 @@ DRIVER = textwrap.dedent(
         honest = AskedPeople._tally
         def once(self, part):
             tally = honest(self, part)
-            counts = tally.counts._replace(fresh=min(1, tally.counts.fresh))
             people = tally.people._replace(counts=np.minimum(tally.people.counts, 1))
-            return replace(tally, counts=counts, people=people)
+            return tally._replace(fresh=min(1, tally.fresh), people=people)
         AskedPeople._tally = once
     if mode == "forgetful":  # what is stored is not preferred when the cap is applied
         chosen, nothing = AskedPeople._chosen, AnswerMemo(None, 1).stored(0)

@@ -46,25 +46,24 @@ def _surveyed(
     pairs: Pairs, randomization: Randomization, *, dry_run: bool = False
 ) -> Iterator[tuple[Survey, _PeopleInMemory | None]]:
     """Yield what the public fields say; the memo is this run's until the context ends."""
-    said: dict[str, Any] = {
-        name: getattr(pairs, name) for name in ("dropped", "public_digest", "questions")
-    }
+    public = ("dropped", "public_digest", "questions", "repeats")
+    survey = Survey(n=len(pairs), **{name: getattr(pairs, name) for name in public})
     if pairs.persons is None:
         randomization.refuse_unknown_people()
-        yield Survey(n=len(pairs), repeats=pairs.repeats, **said), None
+        yield survey, None
         return
     with randomization.open_memo(1, dry_run=dry_run) as memo:
         keys = short_keys(pairs.persons, pairs.keys)
         asked = PersonQuestions.of(keys, pairs.labels, np.arange(len(pairs)))
         people = _PeopleInMemory(memo, randomization.cap, asked)
-        yield Survey(n=len(pairs), repeats=False, **said, **people.told(InProcess())), people
+        yield people.joined(survey, InProcess()), people
 
 
 def plan_answers(pairs: Pairs, randomization: Randomization) -> dict[str, Any]:
     """Return what :func:`privatize` would spend and promise; nothing on disk is touched."""
     # What is in memory is certified by the entries that paid.
-    with _surveyed(pairs, randomization, dry_run=True) as (survey, people):
-        return randomization.plan(survey, covering=survey.payers if people else None)
+    with _surveyed(pairs, randomization, dry_run=True) as (survey, _):
+        return randomization.plan(survey, covering=survey.counts and survey.counts.payers)
 
 
 def privatize(

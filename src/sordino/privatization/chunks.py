@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add, or_
@@ -233,23 +233,6 @@ def _part(work: str, chunk: Chunk) -> Path:
     return Path(work) / f"piece-{chunk.number:08d}.part"
 
 
-@dataclass(frozen=True)
-class _Known:
-    """Everything that is known before the spend is written."""
-
-    found: ChunkSurvey  # what is public of the files
-    survey: Survey  # the same in numbers
-    people: AskedPeople | None = None  # the judgments by person, if it is known who answered
-
-    def drawing(self, request: str) -> str:
-        """Return what is asked, down to the public fields of every chunk, if nobody is named."""
-        # What was drawn for chunks can then be used again. Under a unit that hides persons these
-        # are named, and answers are stored by person.
-        if self.people is not None:
-            return request
-        return hashlib.sha256(b"".join((request.encode(), *self.found.digests))).hexdigest()
-
-
 def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
     chunks: Chunks,
     out: str | Path,
@@ -294,20 +277,22 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
     request = digest_of_request(chunks, randomization)
     if finished := outputs.finished(request, ledger):
         return finished
-    with (
-        _surveyed(chunks, randomization, engine, scratch, surveyed, taken) as known,
-        outputs.working(drawing := known.drawing(request)) as folder,
-    ):
-        work, found, people = str(folder), known.found, known.people
-        promise = randomization.promise(known.survey)
+    with ExitStack() as stack:
+        opened = _surveyed(chunks, randomization, engine, scratch, surveyed, taken)
+        found, survey, people = stack.enter_context(opened)
+        drawing = request
+        if people is None:  # then what was drawn for the same chunks can be used again
+            drawing = hashlib.sha256(b"".join((request.encode(), *found.digests))).hexdigest()
+        folder = stack.enter_context(outputs.working(drawing))
+        work, promise = str(folder), randomization.promise(survey)
         memo = None if people is None else people.memo.folder
         written = (work,) if memo is None else (work, memo)
         engine.fold(range(PARTS), partial(see_folder, written), add)
         for chunk in {chunk.file: chunk for chunk in chunks}.values():
             chunk.refuse_change()  # before anything is spent on it
-        reservation = randomization.pay(known.survey)
+        reservation = randomization.pay(survey)
         entry = None if reservation is None else reservation.release_id
-        parts, payers = None, known.survey.payers
+        parts, payers = None, survey.counts.payers if survey.counts else frozenset[str]()
         if people is not None:
             parts = people.memo.parts
             if ledger.open_entries:  # which never go on, nor do lost tasks of an interrupted run
@@ -346,7 +331,7 @@ def plan_chunks(
     # Nothing is written but what is exchanged between tasks, and that is gone afterwards.
     _refuse_others(chunks, engine)
     with _surveyed(chunks, randomization, engine, scratch, surveyed, taken, dry_run=True) as known:
-        return randomization.plan(known.survey)
+        return randomization.plan(known[1])
 
 
 def _refuse_others(chunks: object, engine: Engine) -> None:
@@ -371,22 +356,22 @@ def _surveyed(
     taken: Taken | None,
     *,
     dry_run: bool = False,
-) -> Iterator[_Known]:
+) -> Iterator[tuple[ChunkSurvey, Survey, AskedPeople | None]]:
     """Yield what is known before the spend; the memo is this run's until the context ends."""
     if surveyed is not None and surveyed.chunks != chunks:
         raise UsageError(
             "surveyed must be what survey_chunks found in these chunks. Nothing was done."
         )
-    survey = (
+    surveying = (
         survey_chunks(chunks, engine, scratch=scratch, taken=taken)
         if surveyed is None
         else nullcontext(surveyed)
     )
-    with survey as found:
-        told: dict[str, Any] = {name: getattr(found, name) for name in _PUBLIC}
+    with surveying as found:
+        survey = Survey(**{name: getattr(found, name) for name in _PUBLIC})
         if not found.linked:
             randomization.refuse_unknown_people()
-            yield _Known(found, Survey(**told))
+            yield found, survey, None
             return
         parts = 1 if found.n <= _FEW else PARTS
         with (
@@ -396,4 +381,4 @@ def _surveyed(
             secret, starts = _random.new_secret(), found.starts
             people = _ChunkPeople(memo, randomization.cap, shuffle, starts, secret)
             engine.fold(chunks, partial(people.sort, found), add, taken=taken)
-            yield _Known(found, Survey(**told, **people.told(engine)), people)
+            yield found, people.joined(survey, engine), people

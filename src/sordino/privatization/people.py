@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import or_
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Integer, UInt64
@@ -26,33 +26,12 @@ from sordino.preferences.records import person_key
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.persons import People
 
-from .randomization import CHANGED, Counts, rows_on_disk, shown_entries
+from .randomization import CHANGED, Counts, Survey, rows_on_disk, shown_entries
 
 LEFT_OUT: Final = 2
 """What stands for the answer of a question that a cap leaves out."""
 
 _NO_CAP: Final = 2**62
-
-
-@dataclass(frozen=True)
-class _Tally:
-    """What answering takes, in numbers that no draw of questions changes."""
-
-    counts: Counts  # how many people and questions
-    payers: frozenset[str]  # entries that paid for stored answers to them
-    people: People  # who takes how many coins
-
-    def plus(self, other: _Tally) -> _Tally:
-        """Return what two parts of the people take."""
-        one, two = self.counts, other.counts
-        counts = Counts(
-            persons=one.persons + two.persons,
-            labels=max(one.labels, two.labels),
-            fresh=max(one.fresh, two.fresh),
-            ever=max(one.ever, two.ever),
-            left_out=one.left_out + two.left_out,
-        )
-        return _Tally(counts, self.payers | other.payers, self.people.plus(other.people))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -94,21 +73,14 @@ class AskedPeople(ABC):
     def asked(self, part: int) -> PersonQuestions:
         """Return the questions of one part of the people."""
 
-    def told(self, engine: Engine) -> dict[str, Any]:
-        """Return what a survey says of people."""
-        tally = self.tally(engine)
-        return {
-            "several_people": tally.counts.persons > 1,
-            "counts": tally.counts,
-            "people": tally.people,
-            "people_on": partial(self._on, engine),
-            "payers": tally.payers,
-            "parts": self.memo.parts,
-        }
+    def joined(self, survey: Survey, engine: Engine) -> Survey:
+        """Return a survey with what it says of people."""
+        on, parts = partial(self._on, engine), self.memo.parts
+        return replace(survey, counts=self.tally(engine), people_on=on, parts=parts)
 
-    def tally(self, engine: Engine) -> _Tally:
+    def tally(self, engine: Engine) -> Counts:
         """Return what answering these questions takes; nothing is drawn."""
-        return engine.fold(range(self.memo.parts), self._tally, _Tally.plus)
+        return engine.fold(range(self.memo.parts), self._tally, Counts.plus)
 
     def _on(self, engine: Engine, release_id: str) -> People | None:
         """Return who takes how many coins on an entry of which other parts may have theirs."""
@@ -120,9 +92,9 @@ class AskedPeople(ABC):
         return None if over else self.tally(engine).people
 
     def _is_over(self, release_id: str, part: int) -> bool:
-        return self.memo.has(part, release_id) and self._tally(part).counts.fresh > 0
+        return self.memo.has(part, release_id) and self._tally(part).fresh > 0
 
-    def _tally(self, part: int) -> _Tally:
+    def _tally(self, part: int) -> Counts:
         """Return what answering one part of the people takes."""
         # Source: docs/local.md, "Person-level budgets": of t questions of one person of which s are
         # stored, min(t, cap) are used and min(t, cap) − min(s, cap) are fresh, whichever are
@@ -139,14 +111,15 @@ class AskedPeople(ABC):
         ever = np.bincount(which[k:], minlength=n)
         labels = np.minimum(totals, cap)
         fresh = labels - np.minimum(before, cap)
-        counts = Counts(
+        return Counts(
             persons=int((totals > 0).sum()),
             labels=int(labels.max(initial=0)),
             fresh=int(fresh.max(initial=0)),
             ever=int((ever + fresh).max(initial=0)),
             left_out=int((totals - labels).sum()),
+            payers=stored.paid_for(asked.keys),
+            people=People.counted(people, fresh),
         )
-        return _Tally(counts, stored.paid_for(asked.keys), People.counted(people, fresh))
 
     def answers(
         self, part: int, coin: RandomizedResponse, release_id: str | None, entropy: _random.Entropy

@@ -98,6 +98,20 @@ class Counts(NamedTuple):
     fresh: int  # the largest number of those of one person that have no stored answer yet
     ever: int  # the largest number of one person, those answered earlier included
     left_out: int  # how many questions the cap leaves out, over all people
+    payers: frozenset[str]  # entries that paid for stored answers to them
+    people: People  # who takes how many coins
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the same of two parts of the people."""
+        return Counts(
+            persons=self.persons + other.persons,
+            labels=max(self.labels, other.labels),
+            fresh=max(self.fresh, other.fresh),
+            ever=max(self.ever, other.ever),
+            left_out=self.left_out + other.left_out,
+            payers=self.payers | other.payers,
+            people=self.people.plus(other.people),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,20 +123,21 @@ class Survey:
     public_digest: str
     questions: np.ndarray | None = field(repr=False)  # by which a ledger knows data sets
     repeats: bool  # whether a question occurs twice, and nothing says who answered
-    # Where persons are known: whether there are more than one, what is about to be answered, who
-    # takes how many coins, who would have how many on an entry, those about to be tossed included,
-    # which entries paid for stored answers, and in how many parts answers are stored.
-    several_people: bool = False
-    counts: Counts | None = None
-    people: People | None = field(default=None, repr=False)
+    # Where persons are known: what is about to be answered, who would have how many coins on an
+    # entry, those about to be tossed included, and in how many parts answers are stored.
+    counts: Counts | None = field(default=None, repr=False)
     people_on: Callable[[str], People | None] = field(default=lambda _: None, repr=False)
-    payers: frozenset[str] = frozenset()
     parts: int = 1
 
     @property
     def linked(self) -> bool:
         """Return whether persons are known."""
         return self.counts is not None
+
+    @property
+    def people(self) -> People | None:
+        """Return who takes how many coins, if persons are known."""
+        return None if self.counts is None else self.counts.people
 
 
 @dataclass(frozen=True)
@@ -211,7 +226,8 @@ class Randomization:
 
     def promise(self, survey: Survey) -> Guarantee:
         """Return what the release promises, with every caveat that applies."""
-        if self.on_device and survey.several_people:
+        person, counts = self.unit == "person", survey.counts
+        if self.on_device and counts is not None and counts.persons > 1:
             raise PrivacyError(
                 "These are judgments of several people, so this cannot be the device of the one "
                 "who made them. Nothing was released. Leave on_device (--on-device) out."
@@ -222,7 +238,6 @@ class Randomization:
                 "be of several people, and this is the device of one. Nothing was released. Name "
                 "the person, so that repeats are linked, or leave on_device (--on-device) out."
             )
-        person, counts = self.unit == "person", survey.counts
         promise = self.mechanism.guarantee(
             unit=self.unit,
             neighbors=REPLACE_ONE,
