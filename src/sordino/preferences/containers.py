@@ -13,12 +13,12 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Final, Literal
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
@@ -165,12 +165,8 @@ _BOMB: Final = (
 _MANIFEST_END: Final = ".manifest.json"  # how the manifest of a privatized file is called
 
 
-@runtime_checkable
-class Progress(Protocol):
-    """What a long read reports to: how many bytes of the file have been taken in."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """Take note of bytes read so far and of the size of the file."""
+Progress = Callable[[int, int], None]
+"""What a long read reports to: called with (bytes of the file read so far, its size)."""
 
 
 def packing(path: Path, raw: BinaryIO) -> str:

@@ -141,16 +141,6 @@ def _left_answers(work: str, part: int) -> Path:
 
 
 @dataclass(frozen=True)
-class ChunkOfWork:
-    """A chunk, and what is known of it."""
-
-    chunk: Chunk  # what to read
-    first: int
-    last: int
-    digest: bytes  # of its public fields
-
-
-@dataclass(frozen=True)
 class AnswerChunk:
     """The task of a chunk: its records with randomized answers, in a file of their own."""
 
@@ -160,21 +150,22 @@ class AnswerChunk:
     seed: int | None  # for study; None for system entropy
     work: str  # the folder that the part is left in
 
-    def __call__(self, given: ChunkOfWork) -> int:
-        """Return how many answers were written."""
-        path = _part(self.work, given.chunk)
+    def __call__(self, given: tuple[Chunk, int, int, bytes]) -> int:
+        """Return how many answers were written to records of a chunk whose digest is known."""
+        chunk, first, last, known = given
+        path = _part(self.work, chunk)
         if path.exists():
             return 0
         digest, written = hashlib.sha256(), 0
         stored = None
         if self.parts is not None:
-            stored = _answers_of_chunk(self.work, self.parts, given.first, given.last)
+            stored = _answers_of_chunk(self.work, self.parts, first, last)
         if len(self.chunks) == 1:  # as in memory
             entropy = _random.entropy(self.seed)
         else:
-            entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
+            entropy = _random.entropy_of_part(self.seed, f"piece {chunk.number}")
         with written_once(path) as draft, self._writer(draft.file) as write:
-            for pairs in judgments(self.chunks, given.chunk):
+            for pairs in judgments(self.chunks, chunk):
                 digest.update(bytes.fromhex(pairs.public_digest))
                 if not len(pairs):
                     continue
@@ -186,7 +177,7 @@ class AnswerChunk:
                     raise DataError(CHANGED)
                 write(pairs, answers, np.flatnonzero(answers != LEFT_OUT))
                 written += len(answers)
-            if digest.digest() != given.digest:
+            if digest.digest() != known:
                 raise DataError(CHANGED)
         return written
 
@@ -304,7 +295,7 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
             bind(folder, drawing, reservation.release_id)
         answer = AnswerChunk(chunks, parts, mechanism, simulate_seed, work)
         given = zip(chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True)
-        engine.fold([ChunkOfWork(*one) for one in given], answer, add, taken=taken)
+        engine.fold([*given], answer, add, taken=taken)
         join = partial(_join_file, chunks.layout, work)
         sums: dict[str, str] = engine.fold(outputs.files, join, or_, taken=taken)
         release_id = entry or _random.new_release_id()

@@ -240,43 +240,30 @@ def text_of(value: object) -> str:
     return value
 
 
-_Path = tuple[str, ...]
-
 _REWARD = "reward.json"
 
-_LIKELIHOOD = {
-    ("reward", "negative_log_likelihood"),
-    ("reward", "negative_log_likelihood_standard_error"),
-}
+# The numbers that cost something, by where they stand in the result.
+_LIKELIHOOD = {f"reward.negative_log_likelihood{end}" for end in ("", "_standard_error")}
 _BOUGHT = {
-    ("reward", "accuracy"),
-    ("reward", "accuracy_standard_error"),
-    ("policy", "win_rate"),
-    ("policy", "win_rate_interval"),
+    *("reward.accuracy", "reward.accuracy_standard_error"),
+    *("policy.win_rate", "policy.win_rate_interval"),
 }
-_NEVER = {("calibration",)}
+_NEVER = {"calibration"}
 _OF_TEXTS = {
-    ("seconds",),
-    ("reward", "calibration_slope"),
-    ("reward", "calibration_slope_standard_error"),
-    ("reward", "weight_standard_error"),
-    ("policy", "kl"),
-    ("policy", "pessimism"),
-    ("data", "dropped"),
-    ("data", "capped"),
-    ("data", "persons"),
-    ("utility",),
+    *("seconds", "utility", "policy.kl", "policy.pessimism", "reward.weight_standard_error"),
+    *("reward.calibration_slope", "reward.calibration_slope_standard_error"),
+    *("data.dropped", "data.capped", "data.persons"),
 }
-_TEXTS = {("decisive",), ("examples",)}
-_COUNTS = {("data", "pairs"), ("data", "ballots"), ("metrics", "pairs")}
+_TEXTS = {"decisive", "examples"}
+_COUNTS = {"data.pairs", "data.ballots", "metrics.pairs"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _StatedNumbers:
     """The numbers of ``result.json`` that cost something under one promise or another."""
 
-    present: frozenset[_Path]  # where a value is that is not null
-    private_texts: frozenset[_Path]  # where something was made of texts that nobody declared public
+    present: frozenset[str]  # where a value is that is not null
+    private_texts: frozenset[str]  # where something was made of texts that nobody declared public
     # Of the items that everybody ranked name, worth and ends of the interval, if it has one, the
     # best first; None where it says nothing.
     worths: tuple[Worth, ...] | None
@@ -290,9 +277,9 @@ class _StatedNumbers:
     def read(cls, result: Mapping[str, Any]) -> _StatedNumbers:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         known = _LIKELIHOOD | _BOUGHT | _NEVER | _OF_TEXTS | _COUNTS
-        items, count = result.get("items"), _at(result, ("data", "items"))
-        plain = _at(result, ("policy", "confidence")) is None
-        rows = _at(result, ("policy", "choices")) if plain else None
+        items, count = result.get("items"), _at(result, "data.items")
+        plain = _at(result, "policy.confidence") is None
+        rows = _at(result, "policy.choices") if plain else None
         choices, temperature = None, None
         if rows is not None:
             choices = tuple(
@@ -306,7 +293,7 @@ class _StatedNumbers:
             private_texts=frozenset(
                 path
                 for path in _TEXTS
-                if _says(part := _at(result, path)) and _at(part, ("source",)) != "public"
+                if _says(part := _at(result, path)) and _at(part, "source") != "public"
             ),
             worths=None if items is None else tuple(map(_worth, items)),
             choices=choices,
@@ -350,15 +337,16 @@ class _StatedNumbers:
         found = _Differences()
         records = paid.hides_texts
         dear = _NEVER | (set() if bought else _BOUGHT | (_LIKELIHOOD if records else set()))
-        found.refute(_names(self.present & dear), unpaid_number=self.present & dear)
+        unpaid = self.present & dear
+        found.refute(", ".join(sorted(unpaid)), unpaid_number=unpaid)
         texts = set(self.present & _OF_TEXTS | self.private_texts)
-        texts |= set() if reward.standard_errors is None else {(_REWARD, "standard_errors")}
-        texts |= set() if reward.worth_intervals is None else {(_REWARD, "worth_intervals")}
-        texts |= {(_REWARD, "unoffered")} if reward.unoffered else set()
-        found.refute(_names(texts), private_texts=records and texts)
-        counts = self.present & _COUNTS | (set() if reward.pairs is None else {(_REWARD, "pairs")})
+        texts |= set() if reward.standard_errors is None else {f"{_REWARD}.standard_errors"}
+        texts |= set() if reward.worth_intervals is None else {f"{_REWARD}.worth_intervals"}
+        texts |= {f"{_REWARD}.unoffered"} if reward.unoffered else set()
+        found.refute(", ".join(sorted(texts)), private_texts=records and texts)
+        counts = self.present & _COUNTS | (set() if reward.pairs is None else {f"{_REWARD}.pairs"})
         if paid.neighbors == ADD_OR_REMOVE_ONE and counts:
-            found.refute(_names(counts), private_count=True)
+            found.refute(", ".join(sorted(counts)), private_count=True)
         self._compare_items(found, reward)
         return found
 
@@ -376,9 +364,9 @@ def _descending(values: list[float]) -> bool:
     return all(low <= high + _NUMBER_SLACK for high, low in pairwise(values))
 
 
-def _at(value: object, path: _Path) -> Any:
+def _at(value: object, path: str) -> Any:
     """Return what lies at a path; None where there is nothing, TypeError where there is no dict."""
-    for step in path:
+    for step in path.split("."):
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -389,10 +377,6 @@ def _at(value: object, path: _Path) -> Any:
 
 def _says(value: object) -> bool:
     return any(map(_says, value)) if isinstance(value, list) else value is not None
-
-
-def _names(paths: Iterable[_Path]) -> str:
-    return ", ".join(sorted(".".join(path) for path in paths))
 
 
 _Noise = _StatedGaussian | _StatedObjective
@@ -429,7 +413,7 @@ class StatedMechanism:
             raise ValueError
         if loss is not None:
             loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
-        kind, level = _KINDS.get(name), _at(result, ("policy", "confidence"))
+        kind, level = _KINDS.get(name), _at(result, "policy.confidence")
         return cls(
             place=text_of(result["noise"]),
             name=name,
@@ -500,7 +484,7 @@ def check_board(
     complete = not records and "named-offered" in paid.caveats
     found.refute(private_meetings=known and not complete)
     told = stated.numbers.present & (_COUNTS if paid.neighbors == ADD_OR_REMOVE_ONE else set())
-    found.refute(_names(told), private_count=told)
+    found.refute(", ".join(sorted(told)), private_count=told)
     found.refute(other_board=not _alike(stated.board, finite(board.told)))
     return found.finding(
         clear="board",

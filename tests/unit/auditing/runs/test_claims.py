@@ -189,7 +189,7 @@ def test_only_numbers_that_say_something_count():
     )
     assert not told.present
     told = _StatedNumbers.read({"data": {"capped": 0}, "examples": {"source": "public"}})
-    assert told.present == {("data", "capped")}
+    assert told.present == {"data.capped"}
     assert not told.private_texts
 
 
