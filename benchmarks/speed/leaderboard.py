@@ -87,7 +87,7 @@ def board(path: Path, k: int, *, private: bool) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         ledger = sordino.Ledger.open(f"{folder}/spend.db", data="battles", budget=budget)
         with survey_chunks(find_chunks([path]), InProcess()) as survey:
-            votes = release_votes(survey, mechanism, items=items, ledger=ledger).boards[""]
+            votes = release_votes(survey, mechanism, items=items, ledger=ledger).value[""]
     found = fit_board(votes)
     return {
         "seconds": time.process_time() - start,

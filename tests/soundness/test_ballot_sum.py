@@ -185,7 +185,7 @@ def test_items_are_compared_where_they_were_offered_and_one_is_listed(tmp_path, 
     monkeypatch.setattr(ranking_sum, "with_noise", lambda total, *_: total)
     rows, made = ballots()
     released = release_ballots(made, noise(), ledger=ledger_at(tmp_path))
-    votes, place = released.boards[""], {name: i for i, name in enumerate(NAMES)}
+    votes, place = released.value[""], {name: i for i, name in enumerate(NAMES)}
     sums, met = np.zeros(5), np.zeros((5, 5))
     for row in rows:
         m = len(row["offered"])
@@ -217,7 +217,7 @@ def test_named_ballots_need_no_count_of_comparisons(tmp_path, monkeypatch):
         [row for row in short if len(row.get("ranking", "ab")) > 1], offered="named"
     )
     released = release_ballots(named, noise(counted=False), ledger=ledger_at(tmp_path))
-    votes = released.boards[""]
+    votes = released.value[""]
     assert votes.count_variance == 0
     assert "named-offered" in released.guarantee.caveats
     counted = noise().prepare(named.offered, named.starts, items=5)
@@ -233,7 +233,7 @@ def test_no_person_counts_more_often_than_the_noise_hides(tmp_path, cap):
     released = release_ballots(made, noise(records_per_person=cap), ledger=ledger)
     sets = {*zip(made.persons, made.keys, strict=True)}  # a second ballot on the same is a repeat
     each = Counter(person for person, _ in sets)
-    assert released.boards[""].number == sum(min(cap, n) for n in each.values())
+    assert released.value[""].number == sum(min(cap, n) for n in each.values())
     assert released.guarantee.unit == "person"
 
 

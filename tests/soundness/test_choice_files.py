@@ -297,10 +297,10 @@ def test_what_a_board_takes_from_answers_varies_as_it_says():
             pi = np.exp(theta[places]) / np.exp(theta[places]).sum()
             logs = [die._log_chances(np.array([answer]), np.array([v]))[0] for v in range(k)]
             chance *= float(pi @ np.exp(logs))
-        vector = votes_of_choices(choices(answers), items).boards[""].statistic
+        vector = votes_of_choices(choices(answers), items).value[""].statistic
         mean += chance * vector
         square += chance * np.outer(vector, vector)
-    votes = votes_of_choices(choices((0, 0)), items).boards[""]
+    votes = votes_of_choices(choices((0, 0)), items).value[""]
     fit = _Fit(votes)
     model = fit.model(theta)
     np.testing.assert_allclose(votes.rows.T @ (votes.counts * model.mean), mean, atol=1e-9)

@@ -128,8 +128,8 @@ def test_a_board_of_three_updates_spends_what_was_said_and_holds_the_sum_of_all(
             pairs, mechanism, items=items, ledger=ledger, ages=until - 1 - np.array(weeks)
         )
         assert len(released.release_ids) == until
-        assert released.boards[""].counts.sum() == 200
-        releases.append(BoardRelease(name="w", votes=released.boards, artifact="",
+        assert released.value[""].counts.sum() == 200
+        releases.append(BoardRelease(name="w", votes=released.value, artifact="",
                                      release_ids=released.release_ids))  # fmt: skip
     board = Board(releases=tuple(releases), guarantee=released.guarantee, updates=WEEKS)
     held = [board._sums(until)[""] for until in (1, 2, 3)]

@@ -92,7 +92,7 @@ def test_labels_are_released_as_one_sum_with_its_ties(tmp_path):
     found = release_votes(
         pairs, label_noise(), items=ITEMS, ledger=(at := ledger_at(tmp_path / "a.db"))
     )
-    votes = found.boards[""]
+    votes = found.value[""]
     assert near(votes, pairs, ITEMS)
     assert (found.guarantee.unit, found.guarantee.epsilon <= 30) == ("label", True)
     assert "person-group" in found.guarantee.caveats
@@ -106,7 +106,7 @@ def test_no_person_counts_more_often_than_the_noise_hides(tmp_path, cap):
     ledger = ledger_at(tmp_path / "a.db", unit="person")
     found = release_votes(pairs, label_noise(records_per_person=cap), items=ITEMS, ledger=ledger)
     assert found.guarantee.unit == "person"
-    assert found.boards[""].counts.sum() == 20 * cap
+    assert found.value[""].counts.sum() == 20 * cap
     design = label_noise(records_per_person=cap).prepare(
         pairs.differences(ITEMS), persons=pairs.persons
     )
@@ -123,8 +123,8 @@ def test_a_second_vote_on_another_prompt_counts_and_a_repeat_does_not(tmp_path):
             for p, w in (("p", "x"), ("q", "y"), ("p", "y"), ("p", "tie"))]  # fmt: skip
     pairs, items = read_pairs(said), ItemDifferences(("x", "y"), ties=True)
     found = release_votes(pairs, NonPrivate(), items=items, ledger=open_ledger(tmp_path))
-    assert found.boards[""].counts.tolist() == [2]
-    assert found.boards[""].statistic.tolist() == [0, 0]
+    assert found.value[""].counts.tolist() == [2]
+    assert found.value[""].statistic.tolist() == [0, 0]
 
 
 def open_ledger(path):
@@ -134,7 +134,7 @@ def open_ledger(path):
 def test_without_privacy_every_vote_is_there_and_the_same_in_files(tmp_path):
     pairs = read_pairs(rows())
     found = release_votes(pairs, NonPrivate(), items=ITEMS, ledger=open_ledger(tmp_path))
-    votes = found.boards[""]
+    votes = found.value[""]
     assert near(votes, pairs, ITEMS, times=0)
     assert votes.is_public
     assert votes.outcomes.sum() == 300
@@ -143,7 +143,7 @@ def test_without_privacy_every_vote_is_there_and_the_same_in_files(tmp_path):
     assert won.tolist() == votes.statistic.tolist()
     with files(tmp_path / "files", rows()) as survey:
         ledger = ledger_at(tmp_path / "b.db", epsilon=np.inf, delta=0.0)
-        other = release_votes(survey, NonPrivate(), items=ITEMS, ledger=ledger).boards[""]
+        other = release_votes(survey, NonPrivate(), items=ITEMS, ledger=ledger).value[""]
     assert met_of(other).tolist() == met_of(votes).tolist()
     assert (other.statistic.tolist(), other.ties) == (votes.statistic.tolist(), votes.ties)
 
@@ -162,9 +162,9 @@ def test_files_release_the_same_sum(tmp_path):
         found = release_votes(
             survey, label_noise(), items=ITEMS, ledger=ledger_at(tmp_path / "a.db")
         )
-    assert near(found.boards[""], pairs, ITEMS)
+    assert near(found.value[""], pairs, ITEMS)
     memory = release_votes(pairs, label_noise(), items=ITEMS, ledger=ledger_at(tmp_path / "b.db"))
-    one, other = (np.linalg.eigvalsh(each.boards[""].noise)[1:] for each in (found, memory))
+    one, other = (np.linalg.eigvalsh(each.value[""].noise)[1:] for each in (found, memory))
     np.testing.assert_allclose(one, other, rtol=0.05)  # of rows once each, and as often as they are
 
 
@@ -178,7 +178,7 @@ def test_of_files_no_person_counts_more_often_and_the_noise_is_the_same_whoever_
         ledger = ledger_at(tmp_path / f"{turned}.db", unit="person")
         noise = label_noise(records_per_person=cap)
         with survey_chunks(chunks, InProcess(), most=cap) as survey:
-            votes = release_votes(survey, noise, items=ITEMS, ledger=ledger).boards[""]
+            votes = release_votes(survey, noise, items=ITEMS, ledger=ledger).value[""]
         assert votes.counts.sum() == 20 * cap
         found.append((votes.noise.tolist(), votes.rows.toarray().tolist(), votes.counts.tolist()))
     assert found[0] == found[1]
@@ -203,11 +203,11 @@ def test_a_table_of_names_and_winners_is_read_once_for_each_kind_of_row(tmp_path
             assert survey.repeats
             assert {one for each in survey.names for one in each[:2]} == {*items.items}
             ledger = ledger_at(tmp_path / f"{name}.open.db", epsilon=np.inf, delta=0.0)
-            known = release_votes(survey, NonPrivate(), items=items, ledger=ledger).boards[""]
+            known = release_votes(survey, NonPrivate(), items=items, ledger=ledger).value[""]
             ledger = ledger_at(tmp_path / f"{name}.db")
             noised = release_votes(
                 survey, label_noise(), items=items, ledger=ledger, simulate_seed=5
-            ).boards[""]
+            ).value[""]
         found[name] = survey.public_digest, known, noised
     (one, known, noised), (other, again, too) = found.values()
     assert one == other
@@ -231,10 +231,10 @@ def test_a_group_has_a_board_of_its_own_under_one_spend(tmp_path):
     assert found.guarantee.epsilon <= 30
     for group in ("de", "fr", "it"):
         own = read_pairs([row for row in said if row["family"] == group])
-        assert near(found.boards[group], own, items)
-    assert near(found.boards[""], pairs, items)
+        assert near(found.value[group], own, items)
+    assert near(found.value[""], pairs, items)
     alone = release_votes(pairs, label_noise(), items=ITEMS, ledger=ledger_at(tmp_path / "b.db"))
-    ratio = found.boards[""].noise.trace() / alone.boards[""].noise.trace()
+    ratio = found.value[""].noise.trace() / alone.value[""].noise.trace()
     assert 1.6 < ratio < 2.6  # half of the budget
 
 
@@ -245,7 +245,7 @@ def test_answers_of_a_coin_are_debiased_and_free(tmp_path):
     pairs, items = read_pairs(rows()), ItemDifferences(NAMES)
     private = privatize(pairs, RandomizedResponse(1.0), ledger=ledger_at(tmp_path / "a.db"))
     found = votes_of_answers(private, items)
-    votes, flips = found.boards[""], private.flip_probability
+    votes, flips = found.value[""], private.flip_probability
     x = pairs.differences(items).toarray()
     wanted = ((private.answers - 0.5) / (1 - 2 * flips)) @ x
     np.testing.assert_allclose(votes.statistic, wanted, atol=1e-9)
@@ -306,7 +306,7 @@ def test_who_met_whom_is_known_from_the_noised_sum_alone(tmp_path, neighbors):
     mechanism = record_mechanism(40.0, delta=1e-6, items=4, neighbors=neighbors)
     ledger = ledger_at(tmp_path / "a.db", unit="record", neighbors=neighbors)
     found = release_votes(pairs, mechanism, items=ITEMS, ledger=ledger)
-    votes = found.boards[""]
+    votes = found.value[""]
     assert near(votes, pairs, ITEMS)
     assert votes.count_variance > 0
     assert (votes.counts != np.rint(votes.counts)).all()
@@ -314,7 +314,7 @@ def test_who_met_whom_is_known_from_the_noised_sum_alone(tmp_path, neighbors):
     assert found.guarantee.unit == "record"
     with files(tmp_path / "files", rows(), hides_records=True) as survey:
         again = ledger_at(tmp_path / "b.db", unit="record", neighbors=neighbors)
-        other = release_votes(survey, mechanism, items=ITEMS, ledger=again).boards[""]
+        other = release_votes(survey, mechanism, items=ITEMS, ledger=again).value[""]
     assert near(other, pairs, ITEMS)
 
 

@@ -7,7 +7,7 @@ spend is written before noise is drawn; what is made of it afterwards is free.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -39,7 +39,7 @@ from sordino.privacy.guarantee import (
     Guarantee,
     NeighboringRelation,
 )
-from sordino.privacy.ledger import Ledger, provenance
+from sordino.privacy.ledger import Charged, Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
 
 from .evidence import Evidence, Released, evidence_of_answers
@@ -54,14 +54,8 @@ _ROOM: Final = 1 + 2.0**-16  # so that rounding to the grid shortens no record
 _AT_ONCE: Final = 1 << 20  # numbers of records' vectors that are held
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReleasedVotes:
-    """What boards may see of battles, after their release."""
-
-    boards: Mapping[str, Votes]  # of all votes (""), and of each group
-    guarantee: Guarantee  # what the release promises
-    artifact: str  # SHA-256 of what was released
-    release_ids: tuple[str, ...] = ()  # ledger entries that paid
+Boards = dict[str, Votes]
+"""What the board of all votes (""), and that of each group, may see of battles."""
 
 
 def record_mechanism(
@@ -87,7 +81,7 @@ def release_votes(
     ledger: Ledger,
     simulate_seed: int | None = None,
     ages: Int64[np.ndarray, " n"] | None = None,
-) -> ReleasedVotes:
+) -> Charged[Boards]:
     """Return what boards may see of raw battles, after recording the spend.
 
     Guarantee:
@@ -129,8 +123,8 @@ def release_votes(
         new = replace(known, used=known.used & (ages == 0))
         met = replace(_Met.of(new.counted(vectors), items), total=total)
     factor = known.factor
-    return ReleasedVotes(
-        boards=_boards(
+    return Charged(
+        _boards(
             met,
             items,
             released.value[:d] - met.total[:d] / 2,
@@ -143,7 +137,7 @@ def release_votes(
 
 def votes_of_answers(
     answers: PrivatePairs | Released[Evidence], items: ItemDifferences
-) -> ReleasedVotes:
+) -> Charged[Boards]:
     """Return what boards may see of battles whose answers were randomized one by one: it is free.
 
     Guarantee:
@@ -166,8 +160,8 @@ def votes_of_answers(
     else:
         evidence = answers.evidence
     met = _Met.of(evidence.differences, items)
-    return ReleasedVotes(
-        boards=_boards(
+    return Charged(
+        _boards(
             met,
             items,
             evidence.statistic - met.total / 2,
@@ -179,7 +173,7 @@ def votes_of_answers(
     )
 
 
-def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> ReleasedVotes:
+def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> Charged[Boards]:
     """Return what a board may see of first choices that were randomized one by one: it is free.
 
     Guarantee:
@@ -224,7 +218,7 @@ def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> Release
         ballots=ballots,
         first=True,
     )
-    return ReleasedVotes(boards={"": votes}, **provenance(choices))
+    return Charged({"": votes}, **provenance(choices))
 
 
 def _refuse_chosen_questions(guarantee: Guarantee) -> None:
@@ -343,7 +337,7 @@ def _boards(
     noise: Float[np.ndarray, "s s"],
     inflation: float = 1.0,
     openly: bool = False,
-) -> dict[str, Votes]:
+) -> Boards:
     """Return what the board of all votes may see, and that of each group."""
     d, boards = items.dimension - items.counters, {}
     for at, group in enumerate(("", *items.groups)):
@@ -368,7 +362,7 @@ def _boards(
 
 def _open_votes(
     battles: Pairs | ChunkSurvey, mechanism: NonPrivate, items: ItemDifferences, ledger: Ledger
-) -> ReleasedVotes:
+) -> Charged[Boards]:
     """Return all that battles say, after an infinite spend."""
     judged = Judged.of("release_votes", battles, _ANY, ledger)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
@@ -390,8 +384,8 @@ def _open_votes(
     )
     met, d = released.value, items.dimension - items.counters
     lost, tied, won = met.outcomes.T
-    return ReleasedVotes(
-        boards=_boards(
+    return Charged(
+        _boards(
             met,
             items,
             met.rows[:, :d].T @ ((won - lost) / 2),
@@ -416,7 +410,7 @@ def release_ballots(
     *,
     ledger: Ledger,
     simulate_seed: int | None = None,
-) -> ReleasedVotes:
+) -> Charged[Boards]:
     """Return what a board may see of raw ballots over items, after recording the spend.
 
     Guarantee:
@@ -447,8 +441,8 @@ def release_ballots(
         votes=votes_of(rankings, np.flatnonzero(rankings.first_rows())),
         **terms,
     )
-    return ReleasedVotes(
-        boards={"": votes_of_ballots(design, released.value, rankings.items)},
+    return Charged(
+        {"": votes_of_ballots(design, released.value, rankings.items)},
         **provenance(released),
     )
 
@@ -498,7 +492,7 @@ def _release_records(
     items: ItemDifferences,
     ledger: Ledger,
     entropy: Entropy,
-) -> ReleasedVotes:
+) -> Charged[Boards]:
     k, neighbors = len(items.items), ledger.budget.neighbors
     if items.groups or items.style:
         raise UsageError(
@@ -536,7 +530,7 @@ def _release_records(
         noise=np.diag(noise),
         count_variance=variance / weight**2,
     )
-    return ReleasedVotes(boards={"": votes}, **provenance(released))
+    return Charged({"": votes}, **provenance(released))
 
 
 def _record_rows(battles: Pairs | ChunkSurvey, items: ItemDifferences) -> Rows:

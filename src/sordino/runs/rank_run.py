@@ -37,7 +37,7 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, Randomized, read_pair
 from sordino.preferences.rankings import BALLOTS, PrivateChoices, Rankings, Slates
 from sordino.preferences.schemas import CHOICES, PAIRS
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Charged, Ledger
 from sordino.privacy.ledger_chain import digest_of_json, event_of
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import board_table, item_line
@@ -47,7 +47,7 @@ from sordino.rewards.leaderboard import BOARD, POINTS, Board, BoardRelease, Lead
 from sordino.rewards.metrics import REACH
 from sordino.rewards.release_checks import record_promise
 from sordino.rewards.vote_release import (
-    ReleasedVotes,
+    Boards,
     record_mechanism,
     release_ballots,
     release_votes,
@@ -276,7 +276,7 @@ class _RankRun(FolderRun):
         return self.settings.request if self.settings.votes else None
 
     @abstractmethod
-    def released(self, ledger: Ledger) -> ReleasedVotes:
+    def released(self, ledger: Ledger) -> Charged[Boards]:
         """Spend, and return what was released, with what it promises."""
 
     @abstractmethod
@@ -389,7 +389,7 @@ class _RankRun(FolderRun):
             )
         release = BoardRelease(
             name=_random.today()[:10],
-            votes=released.boards,
+            votes=released.value,
             release_ids=released.release_ids,
             artifact=released.artifact,
             styles=settings.styles,
@@ -570,7 +570,7 @@ class _Sum(_RankRun):
             **describe_guarantee_and_caveats(promise),
         }
 
-    def released(self, ledger: Ledger) -> ReleasedVotes:
+    def released(self, ledger: Ledger) -> Charged[Boards]:
         votes: Any = self.survey or self.votes
         mechanism: Any = self.mechanism
         terms: dict[str, Any] = {"ledger": ledger, "simulate_seed": self.settings.simulate_seed}
@@ -625,7 +625,7 @@ class _Coins(_RankRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         return self.randomizing.plan(ledger)
 
-    def released(self, ledger: Ledger) -> ReleasedVotes:
+    def released(self, ledger: Ledger) -> Charged[Boards]:
         answers = self.randomizing.answers(ledger)
         if isinstance(answers, PrivateChoices):
             return votes_of_choices(answers, self.features.items)
