@@ -423,6 +423,12 @@ def test_measuring_and_pairs_of_another_kind_are_refused(central, word_pairs, op
         central([1])
 
 
+def test_a_record_with_several_labels_is_no_unit_for_each(central):
+    several = {"prompt": "tell me", "first": "kind", "second": "rude", "labels": [1] * 9}
+    with pytest.raises(PrivacyError, match="a record of its own"):
+        central(sordino.read_pairs([several]))
+
+
 def test_no_message_names_a_record(central, word_pairs):
     pairs = word_pairs(4)
     pairs = replace(pairs, second=(*pairs.second[:3], "secret " * 100))

@@ -20,7 +20,7 @@ import sordino
 from sordino import _random
 from sordino._random import normals, words_of_secret
 from sordino.engines.engine import InProcess, Rows
-from sordino.errors import BudgetExceeded, DataError, UsageError
+from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms import objective_perturbation as _tilted
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -682,3 +682,40 @@ def test_other_mechanisms_and_settings_are_refused(world, tmp_path):
     with pytest.raises(UsageError, match="files of vectors"):
         sordino.fit_reward(chunks, **given, features=HashedText(dimension=4))
     assert not ledger.spends
+
+
+SEVERAL = {"prompt": "Tell me", "first": "x", "second": "a b c " * 20, "labels": [1] * 50}
+
+
+@pytest.mark.parametrize("hides_records", [True, False])
+def test_a_record_with_labels_of_several_people_is_not_hidden_as_one_of_them(
+    tmp_path, hides_records
+):
+    """It would be fifty rows of the sum, of which the noise hides one."""
+    features = sordino.FunctionFeatures(
+        lambda prompts, answers: [[len(one) / 200, 0.1, 0.0] for one in answers],
+        dimension=3,
+        name="length",
+        declare_unread=True,
+    )
+    alone = {**SEVERAL, "labels": [1]}  # one judgment, however it is written
+    pairs = sordino.read_pairs([alone, {**alone, "prompt": "Say"}], hides_records=hides_records)
+    fitted(pairs, tmp_path / "fits", features=features)
+    if hides_records:
+        with pytest.raises(DataError, match="A record cannot be used"):
+            sordino.read_pairs([alone, SEVERAL], hides_records=True)
+        return
+    rated = [{"prompt": "p", "completion": f"{n}", "rating": n} for n in range(1, 5)]
+    several = sordino.read_pairs([alone, SEVERAL])
+    for pairs in (
+        several,
+        several.part([1, 0]),
+        sordino.read_pairs(rated, levels="1..5", ratings="pairs"),
+    ):
+        with pytest.raises(PrivacyError, match="does not hide all that a record is in"):
+            fitted(pairs, tmp_path / "refused", features=features)
+        with pytest.raises(PrivacyError, match="does not hide all that a record is in"):
+            sordino.WithheldReward(
+                pairs, unit="record", neighbors=ADD_OR_REMOVE_ONE, ridge=9.0, features=features
+            )
+    assert not open_ledger(tmp_path / "refused", ADD_OR_REMOVE_ONE).spends

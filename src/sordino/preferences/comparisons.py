@@ -249,6 +249,7 @@ class Comparisons(Questions):
     # Keys of single answers whose ratings these are: a ledger knows the data set by them too.
     asked: tuple[bytes, ...] = ()
     names: tuple[Names, ...] | None = None  # whose answers met, where it is said
+    shared: bool = False  # whether one record was read as several judgments, or two as one
 
     def __post_init__(self) -> None:
         # Beside features there are no texts to hide an order in.
@@ -271,6 +272,16 @@ class Comparisons(Questions):
         names = ("prompts", "first", "second", "given", "names", "labels", "answers")
         sealed = {"seal": None} if hasattr(self, "seal") else {}
         return self._part(rows, [name for name in names if hasattr(self, name)], **sealed)
+
+    def refuse_shared(self) -> None:
+        """Refuse judgments of which several are one record, where a whole record is hidden."""
+        if self.shared:
+            raise PrivacyError(
+                "A record holds the 'labels' of several people, or ratings were put together in "
+                "pairs: what hides one judgment does not hide all that a record is in. Nothing was "
+                "released. Give each person's label a record of its own, or protect labels or "
+                "persons (unit='label', unit='person')."
+            )
 
     @property
     def alone(self) -> bool:
@@ -504,6 +515,7 @@ def columns_of(rows: Sequence[Record], digest: PublicDigest) -> dict[str, Any]:
         "asked": tuple(key for row in rows for key in row.asked),
         "persons": all_named(row.person for row in rows),
         "names": all_named(row.names for row in rows),
+        "shared": any(row.shared for row in rows),
     }
 
 

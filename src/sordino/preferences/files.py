@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -38,10 +37,10 @@ TWO_FORMS = (  # why both forms are refused in one input, for messages
     "Nothing was released. Give every record a prompt, or none."
 )
 _UNTOLD = (
-    "A record cannot be used: it is malformed, or lacks a field, or two files hold the same ones. "
-    "Nothing was released. Which one it is, and why, is not said, because all of a record is "
-    "private here. Read the data yourself to find it: sordino.read_pairs and the other readers in "
-    "Python name place and field."
+    "A record cannot be used: it is malformed, or lacks a field, or holds several labels, or "
+    "two files hold the same ones. Nothing was released. Which one it is, and why, is not said, "
+    "because all of a record is private here. Read the data yourself to find it: "
+    "sordino.read_pairs and the other readers in Python name place and field."
 )
 
 
@@ -263,7 +262,13 @@ def records_of(
     """Yield the records of (place, row), one for every label, all of the first one's kind."""
     person_field = person_field or PERSON
     refuse_person_field(person_field)
-    parse = partial(parse_records, person_field=person_field, levels=levels)
+
+    def parse(row: object, where: str) -> Iterator[Record]:
+        for record in parse_records(row, where, person_field=person_field, levels=levels):
+            if hides_records and record.shared:  # what hides one judgment hides one of many
+                raise DataError(where)
+            yield record
+
     return COMPARISONS.judgments(rows, parse, hides_records=hides_records)
 
 

@@ -176,7 +176,8 @@ class Record:
     # if `second` is, and `UNDECIDED` if a raw label says neither, or the code of a level: the raw
     # label of a raw record, the randomized answer of a privatized one. `key` identifies the
     # question (prompt and unordered pair of answers), not the outcome; `where` says where it stood,
-    # for messages; `cut` says that the prompt is what both answers began with.
+    # for messages; `cut` says that the prompt is what both answers began with, and `shared` that
+    # the record it was read from has others like it, or that two were put together.
 
     prompt: Text
     first: Text
@@ -190,6 +191,7 @@ class Record:
     levels: Levels | None = None  # of a rating
     asked: tuple[bytes, ...] = ()  # other keys by which a ledger knows what was asked
     names: Names | None = None  # of whose answers they are, if it is said
+    shared: bool = False
 
     @property
     def named(self) -> bool:
@@ -311,7 +313,8 @@ def parse_records(
     for index, label in enumerate(labels):
         person = {} if people not in row else {person_field: persons and persons[index]}
         one = {**question, "label": label, **person}
-        yield _parse_record(one, f"{where}, label {index + 1}", person_field=person_field)
+        made = _parse_record(one, f"{where}, label {index + 1}", person_field=person_field)
+        yield replace(made, shared=True) if len(labels) > 1 else made
 
 
 def _parse_record(
@@ -406,7 +409,7 @@ def paired_ratings(records: Iterable[Record]) -> Iterator[Record]:
             asked = one.asked + other.asked  # by them a ledger knows that these are their ratings
             names = first.names and second.names and first.names._replace(second=second.names.first)
             made = replace(first, second=second.first, outcome=outcome, key=key, names=names)
-            yield replace(made, levels=None, asked=asked)
+            yield replace(made, levels=None, asked=asked, shared=True)
 
 
 def refuse_person_field(name: str, fields: Sequence[str] = FIELDS) -> None:

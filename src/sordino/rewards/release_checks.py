@@ -120,6 +120,7 @@ def record_promise(
 
 def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:
     """Return the feature difference of every record, dense; also of no record at all."""
+    pairs.refuse_shared()
     features = features_of_hidden(features, pairs)
     if not len(pairs) and pairs.given is None and isinstance(features, Features):
         return np.zeros((0, features.dimension))  # a function of the user may not take none

@@ -536,6 +536,7 @@ def _release_records(
 def _record_rows(battles: Pairs | ChunkSurvey, items: ItemDifferences) -> Rows:
     """Return who met whom in every record, with who won; nothing tells which is amiss."""
     if isinstance(battles, Pairs):
+        battles.refuse_shared()
         with untold(hides_records=True):
             return Rows.of(battles.differences(items), battles.labels)
     read = partial(_blocks, battles, items)

@@ -299,6 +299,8 @@ def units_of(pairs: object, tokens: DialogueTokens, privacy: CentralPrivacy) -> 
             " Nothing was trained."
         )
     pairs.refuse_other_order()
+    if privacy.unit == "record":
+        pairs.refuse_shared()
     try:
         first, second, rows = tokens.pairs(pairs, least=0)  # to refuse nobody would tell of one
     except DataError:
