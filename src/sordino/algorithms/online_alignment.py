@@ -605,8 +605,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         rounds: How many rounds.
         epsilon: Privacy loss of one label; infinity uses judgments as they are.
         temperature: KL strength in units of reward.
-        ledger: Where the spend of all rounds is recorded before the first; its unit is
-            ``"label"``.
+        ledger: Where the spend of all rounds is recorded before the first; its unit is ``"label"``.
         exploration: ``"optimistic"`` as above; ``"none"`` draws both actions without the bonus,
             ``"symmetric"`` both with it, ``"uniform"`` both from all actions alike.
         candidates: Name → reward in [0, 1] as a function of features, for a finite class that
@@ -631,13 +630,12 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     Guarantee:
         ε of one label, unit ``"label"``, ``REPLACE_ONE``, δ = 0, although questions depend on
         earlier answers: every label is randomized once, and questions are chosen by randomized
-        answers only. Trust ``"local"`` where devices randomize, else ``"central"`` with the
-        caveat ``randomized-at-ingestion``. A person who is asked in m rounds is protected with
-        m·ε (caveat ``repeats-not-linked``: nobody is told apart here). One entry before the
-        first round pays for all. What was drawn is stored as it is drawn where the ledger goes on
-        with a command (and the world's contexts come from a seed, so that they come again);
-        else a new run pays again. Shown by tests/unit/algorithms/test_online_alignment.py and
-        tests/cli/test_online.py.
+        answers only. Trust ``"local"`` where devices randomize, else ``"central"`` with the caveat
+        ``randomized-at-ingestion``. A person who is asked in m rounds is protected with m·ε (caveat
+        ``repeats-not-linked``: nobody is told apart here). One entry before the first round pays
+        for all. What was drawn is stored as it is drawn where the ledger goes on with a command
+        (and the world's contexts come from a seed, so that they come again); else a new run pays
+        again. Shown by tests/unit/algorithms/test_online_alignment.py and tests/cli/test_online.py.
 
     Source:
         PPKL, online algorithm, made tractable; docs/policy_optimization.md, "Online alignment".

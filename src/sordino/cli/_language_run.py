@@ -157,9 +157,8 @@ class Train(Paying, Reading):
         metavar="C",
     )
     declare_unread: bool = _UpdatesOption(
-        "With --noise updates: declare that --model, and its tokenizer, have read none of "
-        "these records. Needed for a model that does not say what it has read; the promise "
-        "tells it.",
+        "With --noise updates: declare that --model, and its tokenizer, have read none of these "
+        "records. Needed for a model that does not say what it has read; the promise tells it.",
         False,
     )
     non_private: bool = PrivacyOption(

@@ -1,10 +1,9 @@
 """One sum over many chunks, and the engine that has it computed.
 
-Whatever is learned from data too large for memory is a sum over chunks of it. An engine says
-where the parts are computed and nothing else: no noise is drawn in a task, so that a task may be
-lost, run again or run twice without anybody noticing. The order of addition depends on the number
-of chunks alone. A matrix whose rows are in many files is never in memory, and sums over its rows
-are.
+Whatever is learned from data too large for memory is a sum over chunks of it. An engine says where
+the parts are computed and nothing else: no noise is drawn in a task, so that a task may be lost,
+run again or run twice without anybody noticing. The order of addition depends on the number of
+chunks alone. A matrix whose rows are in many files is never in memory, and sums over its rows are.
 """
 
 from __future__ import annotations

@@ -185,9 +185,8 @@ class RayData:
     rows of the public vectors.
 
     Args:
-        address: Of a running cluster that this machine belongs to, as host:port, or ``"auto"``
-            for the one that Ray finds; None starts Ray on this machine alone and stops it
-            afterwards.
+        address: Of a running cluster that this machine belongs to, as host:port, or ``"auto"`` for
+            the one that Ray finds; None starts Ray on this machine alone and stops it afterwards.
         cores: For Ray on this machine alone: how many to use; all if left out.
 
     Use it as a context, so that it starts once, and what it started is stopped::

@@ -35,11 +35,7 @@ from sordino.language.dp_sgd.training import (
     with_reference_gaps,
 )
 from sordino.language.models.generation import prompt_room, sample_completions
-from sordino.language.models.promises import (
-    CheckpointPromise,
-    folder_promises,
-    reward_promises,
-)
+from sordino.language.models.promises import CheckpointPromise, folder_promises, reward_promises
 from sordino.language.models.tokens import Dialogue, Overlong
 from sordino.language.references.texts import TextsRead
 from sordino.language.rewards.text_rewards import (
@@ -431,11 +427,10 @@ class CentralPolicyTrainer(CentralTraining):
         FileSystemError: There is no such folder.
 
     Guarantee:
-        What ``privacy`` says, for the policies after all batches together; after interruptions,
-        the maximum over batches of what the entries of a batch promise, which every checkpoint
-        carries. What the start and the rewards promise is added. Unit
-        ``"person"``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. Shown by
-        tests/language/test_central_policy.py.
+        What ``privacy`` says, for the policies after all batches together; after interruptions, the
+        maximum over batches of what the entries of a batch promise, which every checkpoint carries.
+        What the start and the rewards promise is added. Unit ``"person"``, trust ``"central"``,
+        caveats ``real-arithmetic`` and ``timing``. Shown by tests/language/test_central_policy.py.
 
     Source:
         docs/policy_optimization.md, "Setting and privacy unit" and "Updates".

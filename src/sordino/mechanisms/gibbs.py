@@ -414,12 +414,11 @@ def draw_actions(
     """Return independent draws of an action, each with probability ∝ exp(its log-weight).
 
     Guarantee:
-        If one change of the data moves the log-weights by h with max h − min h ≤ b, then one
-        draw has bounded range b + :data:`SLACK`; several draws from one policy compose as
+        If one change of the data moves the log-weights by h with max h − min h ≤ b, then one draw
+        has bounded range b + :data:`SLACK`; several draws from one policy compose as
         :class:`sordino.privacy.guarantee.BoundedRangeEvent` says. Exact: the slack holds all
         arithmetic behind the log-weights, and it is the caller who bounds h. Draws noise, so the
-        spend must already be on a ledger. Shown by
-        tests/soundness/test_exponential_mechanism.py.
+        spend must already be on a ledger. Shown by tests/soundness/test_exponential_mechanism.py.
     """
     # Log-weights more than 30 below the largest one count as 30 below it, so that no action that
     # one data set can draw is impossible under another.

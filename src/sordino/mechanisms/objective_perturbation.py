@@ -440,9 +440,8 @@ class ObjectivePerturbation(Tilt):
             ¾R² if that is more.
         atol: Largest norm of the gradient at which a minimizer is accepted, at least 2^-32·R and
             2^-36 of the noise of the tilt; by default R·10^-8, or the latter if that is more.
-        second_moment_mu: μ of a :class:`~sordino.mechanisms.gaussian.SecondMoment` released
-            along with it, for one record made empty, added or removed. :attr:`event` pays for
-            both.
+        second_moment_mu: μ of a :class:`~sordino.mechanisms.gaussian.SecondMoment` released along
+            with it, for one record made empty, added or removed. :attr:`event` pays for both.
 
     Raises:
         UsageError: A setting is out of range, the ridge is so small that no noise suffices, or

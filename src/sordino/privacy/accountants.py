@@ -83,10 +83,9 @@ _TwoPoint = RandomizedResponseEvent | PureEvent | ApproximateEvent  # dominated 
 
 def pure_loss(event: _TwoPoint, neighbors: NeighboringRelation) -> float:
     """Return the pure loss of one release, failures apart, under a relation."""
-    # An upper bound for a mechanism whose realized loss is at most the event's.
-    # Under REPLACE_ONE it is the event's own epsilon. Of a coin under REPLACE_SPECIAL the null one
-    # uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c
-    # q)).
+    # An upper bound for a mechanism whose realized loss is at most the event's. Under REPLACE_ONE
+    # it is the event's own epsilon. Of a coin under REPLACE_SPECIAL the null one uniformly, so with
+    # p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c q)).
     # Source: Warner (1965); dp_accounting 0.6.0, `RandomizedResponseDpEvent`.
     one = NeighboringRelation.REPLACE_ONE
     if not isinstance(event, RandomizedResponseEvent) or neighbors == one:

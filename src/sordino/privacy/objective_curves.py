@@ -201,10 +201,9 @@ def _largest_loss(
 ) -> Float[np.ndarray, " m"]:
     """Return f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2, rounded up."""
     # The loss is convex in t in the middle and concave on both sides, so its maximum lies on one of
-    # the sides; with t → 1 − t the right side becomes a left one.
-    # It is convex from this t ≤ 1/2 on, up to 1 − t: its second derivative in t is
-    # μ² − (κ² + 4κ)w² + 2κw, w = 1/(1 + κt(1 − t)), at least 0 once 1/w is at least
-    # (κ + 4)/(1 + √(1 + μ²(1 + 4/κ))).
+    # the sides; with t → 1 − t the right side becomes a left one. It is convex from this t ≤ 1/2
+    # on, up to 1 − t: its second derivative in t is μ² − (κ² + 4κ)w² + 2κw, w = 1/(1 + κt(1 − t)),
+    # at least 0 once 1/w is at least (κ + 4)/(1 + √(1 + μ²(1 + 4/κ))).
     tilt, end = mu * noise, 0.0
     if kappa > 0:
         root = math.sqrt(1 + mu * mu + 4 * (mu / kappa) * mu)

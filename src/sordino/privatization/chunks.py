@@ -243,13 +243,12 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
     """Write a privatized file and its manifest for each of many raw files; return the manifests.
 
     Guarantee:
-        That of :func:`~sordino.privatization.answers.privatize`, for all files together,
-        wherever and however often a task runs: a part is drawn once, and what a task draws is
-        used whole or thrown away. A run that dies has spent its entry and shows nothing, or some
-        files, which are read when all are there. A manifest states the promise of this release
-        alone; the outputs hold prompt, first, second, answer, person and whose answers met only, in
-        the order of the input, which counts as public. Shown by
-        tests/soundness/test_chunked_answers.py.
+        That of :func:`~sordino.privatization.answers.privatize`, for all files together, wherever
+        and however often a task runs: a part is drawn once, and what a task draws is used whole or
+        thrown away. A run that dies has spent its entry and shows nothing, or some files, which are
+        read when all are there. A manifest states the promise of this release alone; the outputs
+        hold prompt, first, second, answer, person and whose answers met only, in the order of the
+        input, which counts as public. Shown by tests/soundness/test_chunked_answers.py.
     """
     # Of texts JSON Lines are written, of vectors Parquet with `difference` (in the order that
     # ignores the labels), `answer` and, where it is known, `person`. The files appear when all of

@@ -275,9 +275,8 @@ def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> st
         if (values := curve["held_out_accuracy"]["mean"])
     ]
     return (
-        f"{f'{_SIMULATED} ' if simulated else ''}"
-        "Training curves on randomized answers. Held-out accuracy, corrected for the flips, goes: "
-        f"{'; '.join(ends) or 'not measured'}."
+        f"{f'{_SIMULATED} ' if simulated else ''}Training curves on randomized answers. Held-out "
+        f"accuracy, corrected for the flips, goes: {'; '.join(ends) or 'not measured'}."
     )
 
 

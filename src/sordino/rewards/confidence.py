@@ -577,10 +577,9 @@ def refuse_small_ridge(ridge: float, noise: SecondMoment, *, d: int, ball: float
         raise UsageError(
             f"ridge={ridge!r} is too small for a confidence set with this second moment, {d} "
             f"features and ball={ball!r}. Nothing was spent. Build both mechanisms with "
-            f"ridge={enough:.6g}; or with a larger epsilon or share, so that "
-            "the noise of the second moment is at most "
-            f"{noise.standard_deviation * ridge / least:.6g}; or leave the set out "
-            "(ellipsoid=False)."
+            f"ridge={enough:.6g}; or with a larger epsilon or share, so that the noise of the "
+            f"second moment is at most {noise.standard_deviation * ridge / least:.6g}; or leave "
+            "the set out (ellipsoid=False)."
         )
 
 

@@ -112,12 +112,11 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
             of features by features. By default for up to 1024 features, and not for rankings,
             where True declares that ballots are complete and without ties: see
             :func:`~sordino.rewards.ranking_fit.fit_rankings`.
-        mechanism: For raw rankings, what :func:`~sordino.rewards.ranking_fit.fit_rankings`
-            says. For other raw judgments: a
-            :class:`~sordino.mechanisms.label_sum.LabelGaussian` for labels, an
-            :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for whole
-            records (of trajectories with ``bound=trajectories.difference_bound``, which shortens
-            none), or :class:`sordino.NonPrivate` to fit them as they are.
+        mechanism: For raw rankings, what :func:`~sordino.rewards.ranking_fit.fit_rankings` says.
+            For other raw judgments: a :class:`~sordino.mechanisms.label_sum.LabelGaussian` for
+            labels, an :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for
+            whole records (of trajectories with ``bound=trajectories.difference_bound``, which
+            shortens none), or :class:`sordino.NonPrivate` to fit them as they are.
         second_moment: With an ``ObjectivePerturbation`` made by
             :func:`~sordino.mechanisms.gaussian.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.

@@ -97,8 +97,7 @@ class RewardModel:
         item_features: φ of the items, shape (K, d), if they were given features.
         worth_intervals: Both ends of a 95% interval of every worth, of the items that somebody
             was offered and in their order; None where none is known.
-        unoffered: Items that no ballot was offered, where that is public: nothing is known of
-            them.
+        unoffered: Items that no ballot was offered, where that is public: nothing is known of them.
     """
 
     weights: Float[np.ndarray, " d"]

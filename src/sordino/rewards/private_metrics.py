@@ -370,18 +370,17 @@ def measure_records(
     """Return what a reward measures on records that it was fitted without, and pay for it.
 
     Guarantee:
-        GaussianEvent of the mechanism for one record, under the relation of the ledger's budget.
-        w is a function of its own record and of released weights, which the mechanism cuts to
-        :data:`RECORD_BOUND`. It composes with the release of the reward, whatever one change
-        does. Which side a record is on depends on its own question, so no other record changes
-        sides with it. Zero-out: a record of identical answers, or of features that do not differ,
-        adds nothing to the fit but a constant and w = 0 here, so that emptying a record is
-        removing it from its side; add/remove: one side gains or loses one record. Either way the
-        other release reads the same records as before. Replace: the new record may be on the
-        other side. Then the fit loses a record and the metrics gain one, or the reverse; each is
-        the replacement of a record by an empty one, or of an empty one, which both mechanisms
-        promise to hide, and the two promises are composed. Shown by
-        tests/soundness/test_private_metrics.py.
+        GaussianEvent of the mechanism for one record, under the relation of the ledger's budget. w
+        is a function of its own record and of released weights, which the mechanism cuts to
+        :data:`RECORD_BOUND`. It composes with the release of the reward, whatever one change does.
+        Which side a record is on depends on its own question, so no other record changes sides with
+        it. Zero-out: a record of identical answers, or of features that do not differ, adds nothing
+        to the fit but a constant and w = 0 here, so that emptying a record is removing it from its
+        side; add/remove: one side gains or loses one record. Either way the other release reads the
+        same records as before. Replace: the new record may be on the other side. Then the fit loses
+        a record and the metrics gain one, or the reverse; each is the replacement of a record by an
+        empty one, or of an empty one, which both mechanisms promise to hide, and the two promises
+        are composed. Shown by tests/soundness/test_private_metrics.py.
     """
     # The sum of w = (1, correct − ½, win − ½, loss/cap − ½) over the held-out records is released.
     # The loss is that of margins cut to ±4 and cap the largest there is. An undecided judgment is

@@ -418,10 +418,7 @@ def release_rankings(
         items=Items.of(rankings),
     )
     return Released(
-        evidence=evidence,
-        **provenance(released),
-        features=features,
-        pairs=len(evidence),
+        evidence=evidence, **provenance(released), features=features, pairs=len(evidence)
     )
 
 
@@ -602,10 +599,7 @@ def fit_rankings(
         people=rankings.people(),
     )
     outright: Released[_BallotEvidence] = Released(
-        evidence=ballots,
-        **provenance(paid),
-        features=features,
-        pairs=len(rankings),
+        evidence=ballots, **provenance(paid), features=features, pairs=len(rankings)
     )
     return _fit_released_rankings(outright, ridge=ridge, ball=ball)
 

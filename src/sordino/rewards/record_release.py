@@ -64,12 +64,11 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
     """Return a reward that hides every single record, after recording the spend.
 
     Guarantee:
-        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
-        trust ``"central"``, weights and second moment together; caveat ``real-arithmetic``. Of
-        files it holds wherever and however often a task runs: tasks draw nothing. That files
-        overlap is refused, and that a record cannot be used, as when a single file is read:
-        whoever sees those refusals holds the records. Shown by
-        tests/soundness/test_central_record.py.
+        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and trust
+        ``"central"``, weights and second moment together; caveat ``real-arithmetic``. Of files it
+        holds wherever and however often a task runs: tasks draw nothing. That files overlap is
+        refused, and that a record cannot be used, as when a single file is read: whoever sees those
+        refusals holds the records. Shown by tests/soundness/test_central_record.py.
     """
     # Minimizes Σ softplus(−θᵀz) + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b, where z is the
     # feature difference of the preferred answer and the other one, shrunk to the bound of the

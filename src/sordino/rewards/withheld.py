@@ -349,11 +349,10 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 class WithheldReward(WithheldFit):
     """A linear reward fitted on raw judgments, of which nothing but drawn actions may be seen.
 
-    Fitting spends nothing, because nothing leaves; every draw from
-    :func:`sordino.gibbs_policy` of it spends. The score of a candidate is θ̂ᵀφ less
-    ``penalty`` times the norm of φ in the inverse of Σ = λI + Σ xxᵀ, φ being its features less
-    the mean of all candidates. The weights show in no repr and no file, and cannot be pickled;
-    whoever reads the memory of the process can read them.
+    Fitting spends nothing, because nothing leaves; every draw from :func:`sordino.gibbs_policy` of
+    it spends. The score of a candidate is θ̂ᵀφ less ``penalty`` times the norm of φ in the inverse
+    of Σ = λI + Σ xxᵀ, φ being its features less the mean of all candidates. The weights show in no
+    repr and no file, and cannot be pickled; whoever reads the memory of the process can read them.
 
     The object fits what it holds itself, so that no weights can stand beside a bound that was
     made for others.

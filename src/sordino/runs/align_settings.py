@@ -98,9 +98,8 @@ Relation = Annotated[
 ClassFile = Annotated[
     Path | None,
     FitOption(
-        "Choose among the rewards of this public file, written down before anybody answered: "
-        "rows of prompt, completion and a score in [0, 1] by each candidate; or of name and "
-        "weights.",
+        "Choose among the rewards of this public file, written down before anybody answered: rows "
+        "of prompt, completion and a score in [0, 1] by each candidate; or of name and weights.",
         flag="--class",
         metavar="FILE",
     ),

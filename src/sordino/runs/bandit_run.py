@@ -151,14 +151,12 @@ class Bandit(IntoFolder):
     )
     penalty: float = FitOption("Pessimism about what was seen rarely.", 0.0)
     center: float | None = FitOption(
-        "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
-        "Where rewards are rare, a public guess of the typical one serves better, and costs "
-        "more.",
+        "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. Where "
+        "rewards are rare, a public guess of the typical one serves better, and costs more.",
         noise=(_MULTI_ARMED,),
     )
     ball: float | None = FitOption(
-        "Linear: bound on the norm of the weights; by default HIGH less LOW.",
-        noise=(_LINEAR,),
+        "Linear: bound on the norm of the weights; by default HIGH less LOW.", noise=(_LINEAR,)
     )
     records: int | None = FitOption(
         "A public guess of how many records there are, to choose --regularization by. Never "

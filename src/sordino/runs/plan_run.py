@@ -282,14 +282,7 @@ def prepare(settings: Planning) -> _PlanRun:
         )
     given = found.pairs.given
     assert given is not None  # noqa: S101 - trajectories are vectors
-    asked = terms_of(
-        settings,
-        Align,
-        prefs=[],
-        out=None,
-        confidence=None,
-        scale=None,
-    )
+    asked = terms_of(settings, Align, prefs=[], out=None, confidence=None, scale=None)
     run = _Paid(settings=settings, tables=tables, aligned=alignment.prepare(asked, found))
     run.tabular(given.shape[1])
     return run

@@ -415,9 +415,8 @@ class Paying(Spending):
 
     ledger: LedgerPath = None
     budget: float | None = LedgerOption(
-        "Limit on everything spent on this ledger together; by default the epsilon of its "
-        "first release. On an existing ledger this changes the limit, and the ledger records "
-        "it.",
+        "Limit on everything spent on this ledger together; by default the epsilon of its first "
+        "release. On an existing ledger this changes the limit, and the ledger records it.",
         metavar="EPSILON",
     )
     budget_delta: float | None = LedgerOption(

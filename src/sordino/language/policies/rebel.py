@@ -125,8 +125,7 @@ class RebelConfig(TrainingArguments):
         step: How far one collection moves the policy, per unit of reward: log-odds of two answers
             are to change by step times the difference of their rewards. At most 1/temperature.
         max_completion_length: Most tokens of an answer, its end included.
-        samples: Who gives the second answer: the current policy (``"on_policy"``) or the
-            reference.
+        samples: Who gives the second answer: the current policy (``"on_policy"``) or the reference.
         steps_per_collection: Optimizer steps for each collection.
 
     Raises:

@@ -184,10 +184,7 @@ class _OneSided:
 
 
 def warn_of_labels(
-    documents: Iterable[_Document],
-    pairs: Comparisons,
-    *,
-    strict: bool = False,
+    documents: Iterable[_Document], pairs: Comparisons, *, strict: bool = False
 ) -> _OneSided:
     """Warn if a text seems to hold the preferred answers only; return what was found."""
     # Text in which both answers of every pair occur gives a share of 0. Text of another source has

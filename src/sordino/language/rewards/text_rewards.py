@@ -540,11 +540,10 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
     the promise of the reward is that of the policy. Prompts and completions may be texts or chat
     messages; the reward wraps them as it did in training.
 
-    What a policy says must never end its training. A completion that is empty, or alone longer
-    than the reward reads, gets −``reward_bound``, or less where pessimism gave another one in the
-    same call less, so that saying nothing never pays. Give the trainer a
-    ``max_completion_length`` below the reward's ``max_length``. A completion that was cut off is
-    read as if it ended there.
+    What a policy says must never end its training. A completion that is empty, or alone longer than
+    the reward reads, gets −``reward_bound``, or less where pessimism gave another one in the same
+    call less, so that saying nothing never pays. Give the trainer a ``max_completion_length`` below
+    the reward's ``max_length``. A completion that was cut off is read as if it ended there.
 
     With pessimism the bonus of a completion is its distance from the others to its prompt, if
     there are at least three: set ``num_generations`` to 4 or more (the default of trl's

@@ -317,8 +317,7 @@ class PrivateDPOTrainer(_LabelTraining, DPOTrainer):
         train_dataset: Private pairs of texts.
         eval_dataset: Private pairs to measure on; checkpoints then speak for these answers too.
         processing_class: The tokenizer; the one in the model's folder if left out.
-        peft_config: Adapters to train instead of the whole model; without them it is the
-            reference.
+        peft_config: Adapters to train instead of the whole model; without them it is the reference.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
 

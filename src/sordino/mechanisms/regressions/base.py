@@ -286,10 +286,9 @@ def solved(
         last = int(np.flatnonzero(falling > excess)[-1])
         spectrum = np.maximum(eigenvalues - max(0.0, excess[last]), 0.0)
     shares = spectrum / np.where(seen, denominators, 1.0) ** 2
-    # The error is an estimate of the root mean square of xᵀ(w − ŵ) over a batch.
-    # With M = Σxxᵀ, P = M + ridge·I and noise E on M and z on ΣxA, w − ŵ is about P⁻¹(z − Ew −
-    # ridge·w), and its square under M has the mean (v₂ + v₁‖w‖²/2)·tr Q + (v₁/2 + ridge²)·wᵀQw with
-    # Q = P⁻¹MP⁻¹.
+    # The error is an estimate of the root mean square of xᵀ(w − ŵ) over a batch. With M = Σxxᵀ, P =
+    # M + ridge·I and noise E on M and z on ΣxA, w − ŵ is about P⁻¹(z − Ew − ridge·w), and its
+    # square under M has the mean (v₂ + v₁‖w‖²/2)·tr Q + (v₁/2 + ridge²)·wᵀQw with Q = P⁻¹MP⁻¹.
     first, second = variances  # of E, of z
     square = within.weights * within.weights
     random = (second + first * float(square.sum()) / 2) * float(shares.sum())

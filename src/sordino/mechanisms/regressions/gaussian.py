@@ -254,10 +254,9 @@ class AdaptiveRegression(GaussianRegression):
     """Least squares from Σxxᵀ, ΣxA and the least eigenvalue of Σxxᵀ, each with Gaussian noise.
 
     Guarantee:
-        GaussianEvent of μ from :meth:`sensitivity`, for one row and target and the three
-        releases together; caveat ``real-arithmetic``, for the eigenvalue is computed in floating
-        point (its usual error bound is part of μ). Shown by
-        tests/soundness/test_least_squares_mechanism.py.
+        GaussianEvent of μ from :meth:`sensitivity`, for one row and target and the three releases
+        together; caveat ``real-arithmetic``, for the eigenvalue is computed in floating point (its
+        usual error bound is part of μ). Shown by tests/soundness/test_least_squares_mechanism.py.
     """
 
     # With ν the bound on the noise of Σxxᵀ and l a lower bound on its least eigenvalue, both but

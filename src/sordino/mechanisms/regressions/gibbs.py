@@ -146,10 +146,9 @@ def truncated_gaussian(
 
     Guarantee:
         Exact in real arithmetic, for every A, b and W: there is no burn-in and no tolerance. How
-        long it takes depends on A and b, which are private data: whoever can time a release
-        learns more than the draw (caveats ``real-arithmetic`` and ``timing``). Draws noise, so
-        the spend must already be on a ledger. Shown by
-        tests/unit/mechanisms/test_ball_sampler.py.
+        long it takes depends on A and b, which are private data: whoever can time a release learns
+        more than the draw (caveats ``real-arithmetic`` and ``timing``). Draws noise, so the spend
+        must already be on a ledger. Shown by tests/unit/mechanisms/test_ball_sampler.py.
     """
     # Without the ball it would be the Gaussian with mean A⁻¹b and covariance (2A)⁻¹. About √(4πνW²)
     # proposals are needed for a draw, ν ≥ 0 the multiplier; νW² is at most d/2 + ‖b‖W.
