@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -27,12 +30,48 @@ Numbers = Float[np.ndarray, " n"]
 Integers = Integer[np.ndarray, " n"]
 """One number for each row; one whole number."""
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _RELEASE_ID = re.compile("[0-9a-f]{16}")
 _TELLING = 1e-6  # of an epsilon: below it 1 − 2·flip has no digits left to learn from
 _FITTED = (1e-9, 1e100)  # bounds and penalties of a fit
 MODERATE = (1e-60, 1e60)  # within them no product of a sensitivity leaves the normal floats
 _MEMORY = 2**34  # bytes, where the system does not say
 _MOST = 2**63 - 1  # what a file and an array can hold
+
+
+def typed(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function that refuses arguments of another type than it is annotated with."""
+    # Annotations are read at the first call: to read them takes longer than to import a module.
+    names, hints = inspect.signature(function), functools.cache(lambda: get_type_hints(function))
+
+    @functools.wraps(function)
+    def task(*args: _P.args, **named: _P.kwargs) -> _R:
+        for name, value in names.bind_partial(*args, **named).arguments.items():
+            if not _fits(value, hint := hints().get(name, object)):
+                words = re.sub(r"\w+\.", "", inspect.formatannotation(hint)).replace(" | ", " or ")
+                raise UsageError(
+                    f"{name} must be {words}, got {type(value).__name__}. Nothing was done. "
+                    f"help({function.__qualname__}) says what to give."
+                )
+        return function(*args, **named)
+
+    return task
+
+
+def _fits(value: object, hint: type) -> bool:
+    """Return whether a value is of an annotated type; True where the type does not tell."""
+    # Arrays are lists here, and a text may be one of letters. Whether something can do what a
+    # protocol asks, and which texts, numbers and shapes are permitted, the function says itself.
+    if (kind := get_origin(hint) or hint) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if kind in (Collection, Iterable, Sequence, tuple) or hasattr(kind, "array_type"):
+        return isinstance(value, Iterable) and not isinstance(value, Mapping)
+    if kind in (int, float):
+        return isinstance(value, Real) and not isinstance(value, bool)
+    if not inspect.isclass(kind) or kind is Any or getattr(kind, "_is_protocol", False):
+        return kind is not Literal or isinstance(value, str)
+    return isinstance(value, bool | np.bool_ if kind is bool else kind)
 
 
 def number(name: str, value: object) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sordino import _validate
 from sordino._markup import card
 from sordino._version import __version__
 from sordino._withholding import Withholding
@@ -119,6 +120,7 @@ class Certificate:
         return card("Certificate", rows, simulated=simulated)
 
 
+@_validate.typed
 def certify(
     artifact: ReleasedReward | CandidatePolicy, ledger: Ledger, *, for_study: bool = False
 ) -> Certificate:

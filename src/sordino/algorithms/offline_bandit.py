@@ -156,6 +156,7 @@ _OF_ARMS: Final = 10.0  # how closely a policy follows means, in their standard 
 _OF_FEATURES: Final = 4.0
 
 
+@_validate.typed
 def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
     logs: BanditLogs,
     *,
@@ -240,6 +241,7 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
     return WithheldPolicy(fixed(shrinkage=found), temperature=heat, reference=reference)
 
 
+@_validate.typed
 def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
     logs: BanditLogs,
     *,

@@ -458,6 +458,7 @@ class Plan(WorstCaseResult):
         }
 
 
+@_validate.typed
 def plan(  # noqa: PLR0913 (each is one choice of the user)
     reward: ReleasedReward | Ellipsoidal,
     environment: object,

@@ -475,6 +475,7 @@ class LabelGaussian(SumMechanism):
         super().__post_init__()
 
     @classmethod
+    @_validate.typed
     def for_sizes(
         cls,
         epsilon: float,
@@ -502,13 +503,10 @@ class LabelGaussian(SumMechanism):
             >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
             [(0.25, False), (1.084, True)]
         """
-        noise = cls(
-            epsilon,
-            delta=delta,
-            records_per_person=records_per_person,
-            shaped=False,
-            longest=_SHORT * feature_bound,
-        )
+        _validate.integer("n", n, at_least=1), _validate.integer("d", d, at_least=1)
+        longest = _SHORT * _validate.positive("feature_bound", feature_bound)
+        people = records_per_person
+        noise = cls(epsilon, delta=delta, records_per_person=people, shaped=False, longest=longest)
         usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
         share = 4 * d * (_SHORT / noise.mu) ** 2 / max(usual, 1e-300)
         if share >= _FAINT:

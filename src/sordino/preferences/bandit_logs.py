@@ -135,6 +135,7 @@ class BanditLogs:
         return card(type(self).__name__, rows)
 
     @classmethod
+    @_validate.typed
     def from_arrays(
         cls,
         arms: object,
@@ -225,6 +226,7 @@ def _refuse_row(name: str, problem: str, wrong: Bool[np.ndarray, " n"]) -> None:
         raise DataError(f"{name}: row {int(np.argmax(wrong))} {problem}.")
 
 
+@_validate.typed
 def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
     source: str | Path | Iterable[Mapping[str, Any]],
     *,

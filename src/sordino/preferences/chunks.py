@@ -180,6 +180,7 @@ class Chunks(Sequence[Chunk]):
         return sum(os.path.getsize(path) for path in {chunk.path for chunk in self.chunks})  # noqa: PTH202
 
 
+@_validate.typed
 def find_chunks(  # noqa: PLR0913 (each is one choice of the user)
     sources: str | Path | Iterable[str | Path],
     *,

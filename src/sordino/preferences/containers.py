@@ -225,7 +225,7 @@ def every_line(
     raise DataError(f"after line {number}: the file is not valid {packed}, or it was cut short.")
 
 
-def json_objects(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_objects(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, object) for every line of JSON Lines that is not blank."""
     for number, line in lines:
         if not line.strip():
@@ -343,7 +343,7 @@ def contained(
         return _file(path, person_field, **terms, progress=progress)
     if isinstance(source, Sequence) and source and all(isinstance(p, Path) for p in source):
         return _together(files_of(source), person_field=person_field, progress=progress)
-    names = frame_names(source)
+    names = _frame_names(source)
     if names is not None:
         return _Container(type(source).__name__, _frame_rows(source), names)
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
@@ -387,7 +387,7 @@ def _file(
     if kind == "JSON array":
         return _Container(said, _array_objects(path, progress))
     if kind == _JSON_LINES:
-        rows = json_objects(every_line(path, progress, part))
+        rows = _json_objects(every_line(path, progress, part))
         return _Container(said, rows, units="" if packed else "lines")
     header: list[str] = []
     terms: dict[str, Any] = {"mark": kind, "longest": LONGEST_LINE, "optional": person_field}
@@ -519,7 +519,7 @@ _READERS = (("to_dicts", ()), ("to_pylist", ()), ("to_dict", ("records",)))
 _MISSING = ("NAType", "NaTType")  # what pandas writes for nothing; known by name, not imported
 
 
-def frame_names(frame: object) -> tuple[str, ...] | None:
+def _frame_names(frame: object) -> tuple[str, ...] | None:
     """Return the columns of a frame, or of a ``datasets`` data set, or None if it is neither."""
     if isinstance(frame, (type, Mapping)) or not any(hasattr(frame, n) for n, _ in _READERS):
         return None

@@ -749,8 +749,9 @@ def usable_bound(name: str, value: object) -> float:
 
 def _same_length(**sides: Sequence[Alternative]) -> None:
     for name, side in sides.items():
-        if isinstance(side, str):
-            raise DataError(f"{name} must be a sequence of texts, got one text.")
+        if isinstance(side, str) or not hasattr(side, "__len__"):
+            found = "one text" if isinstance(side, str) else type(side).__name__
+            raise DataError(f"{name} must be a sequence of texts, got {found}.")
     if len({len(side) for side in sides.values()}) > 1:
         found = ", ".join(f"{len(side)} {name}" for name, side in sides.items())
         raise DataError(f"Each prompt needs its answers, got {found}.")

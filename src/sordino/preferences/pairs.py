@@ -75,6 +75,7 @@ class Pairs(Comparisons):
         return [*super()._card(), RAW]
 
     @classmethod
+    @_validate.typed
     def from_features(
         cls,
         differences: object,
@@ -123,6 +124,15 @@ class Pairs(Comparisons):
         )
 
 
+def refuse_manifest(manifest: str | Path | None) -> None:
+    """Refuse a manifest that was given for raw judgments."""
+    if manifest is not None:
+        raise UsageError(
+            "These are raw judgments, and manifest is for randomized answers. Nothing was spent. "
+            "Leave it out, or give the file that it describes."
+        )
+
+
 def turned_rows(
     rows: Float[np.ndarray, "n d"], outcome: Integer[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, "n d"], Integer[np.ndarray, " n"]]:
@@ -139,7 +149,8 @@ def number_labels(labels: object, n: int, parts: int = 2) -> Integer[np.ndarray,
     """Return n labels that were given as numbers: 0, 1 or 0.5, or multiples of one part."""
     # A 2 is refused although it is how undecided labels are kept: whoever counts the two answers as
     # 1 and 2 would have every other judgment taken for a tie.
-    given, steps = np.asarray(labels), np.arange(parts + 1) / parts
+    steps = np.arange(_validate.integer("parts", parts, at_least=1) + 1) / parts
+    given = np.asarray(labels)
     if given.shape != (n,) or not np.isin(given, steps).all():
         also = "" if parts == 2 else f", or multiples of 1/{parts}"  # noqa: PLR2004 (halves)
         raise DataError(
@@ -438,11 +449,14 @@ def stem(path: Path) -> str:
 
 
 def read_manifest(
-    path: Path, manifest: Path | None = None, *, mechanism: str | None = None
+    source: object, manifest: str | Path | None = None, *, mechanism: str | None = None
 ) -> Manifest:
     """Return the manifest of a privatized file, checked against the file itself."""
     # Answers to a question are read as what one `mechanism` made of them.
-    manifest = manifest or manifest_path(path)
+    if not isinstance(source, str | Path):
+        raise DataError("Randomized answers can only be read from a file with a manifest.")
+    path = Path(source)
+    manifest = manifest_path(path) if manifest is None else Path(manifest)
     problem = "These answers cannot be used without their manifest"
     if not os.path.isfile(manifest):  # noqa: PTH113 (as above)
         raise DataError(
@@ -529,6 +543,7 @@ def _is_kept(manifest: Manifest) -> bool:
     return 1 <= times <= 1 / _SLACK and epsilon <= times * most * (1 + _SLACK)
 
 
+@_validate.typed
 def read_pairs(  # noqa: PLR0913 (each is one choice of the user)
     source: object,
     *,
@@ -618,11 +633,9 @@ def read_pairs(  # noqa: PLR0913 (each is one choice of the user)
             )
     found, outcome = columns_of(used, digest), outcomes_of(used)
     if not (used and used[0].privatized):
+        refuse_manifest(manifest)
         return Pairs(**found, labels=outcome)
-    if not isinstance(source, (str, Path)):
-        raise DataError("Randomized answers can only be read from a file with a manifest.")
-    beside = None if manifest is None else Path(manifest)
-    note = read_manifest(Path(source), beside, mechanism=RANDOMIZED_RESPONSE)
+    note = read_manifest(source, manifest, mechanism=RANDOMIZED_RESPONSE)
     return PrivatePairs(
         **found,
         answers=outcome,

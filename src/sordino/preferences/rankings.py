@@ -40,7 +40,7 @@ from .comparisons import RAW, PublicDigest, Questions, all_named, taken
 from .containers import Progress, Rows, every_line
 from .features import Features, Matrix, refuse_other_features
 from .files import PREFLIB, Kind, preflib_ending, untold
-from .pairs import RANDOMIZED_CHOICE, Randomized, read_manifest
+from .pairs import RANDOMIZED_CHOICE, Randomized, read_manifest, refuse_manifest
 from .records import JUDGING_FIELDS, Text, candidate_order, refuse_person_field
 from .schemas import CHOICES, RANKINGS
 
@@ -249,6 +249,7 @@ class Rankings(Slates):
         return self._part(rows, ("prompts",), starts=starts, **columns)
 
     @classmethod
+    @_validate.typed
     def from_ranks(
         cls,
         candidates: ArrayLike,
@@ -321,6 +322,7 @@ class Rankings(Slates):
         )
 
     @classmethod
+    @_validate.typed
     def from_orders(
         cls,
         items: Iterable[str],
@@ -605,6 +607,7 @@ BALLOTS = Kind(  # of several candidates at once
 )
 
 
+@_validate.typed
 def read_rankings(
     source: object,
     *,
@@ -684,11 +687,9 @@ def read_rankings(
         if not ballots and (names is None or not hides_records):
             raise DataError("The input is empty: no ballot in it.")
         if not (ballots and ballots[0].privatized):
+            refuse_manifest(manifest)
             return _made(ballots, names, offered)
-    if not isinstance(source, (str, Path)):
-        raise DataError("Randomized choices can only be read from a file with a manifest.")
-    beside = None if manifest is None else Path(manifest)
-    note = read_manifest(Path(source), beside, mechanism=RANDOMIZED_CHOICE)
+    note = read_manifest(source, manifest, mechanism=RANDOMIZED_CHOICE)
     made = PrivateChoices(
         **_columns(ballots),
         names=tuple(chain.from_iterable(ballot.names or () for ballot in ballots)) or None,

@@ -78,6 +78,7 @@ class Trajectories:
         return None if self.feature_bound is None else 2 * self.horizon * self.feature_bound
 
     @classmethod
+    @_validate.typed
     def from_steps(
         cls,
         first: Sequence[ArrayLike],
@@ -144,6 +145,8 @@ class Trajectories:
         dimension: int | None = None,
     ) -> Trajectories:
         """Return comparisons of which :func:`_step_sum` has made each row; there may be none."""
+        for name in drop:
+            _validate.one_of("drop", name, ("identical",))
         widths = {len(row) for row in sums} | ({dimension} - {None})
         if len(widths) > 1:
             raise DataError("The steps of all trajectories must have as many features.")
@@ -211,6 +214,7 @@ _TRAJECTORIES = Kind(  # of two trajectories
 _STATIONARY, _BY_STEP = 3, 4  # dimensions of a table: states, actions, features; steps before them
 
 
+@_validate.typed
 def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     source: str | Path | Iterable[Mapping[str, Any]],
     *,

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast,
 
 import numpy as np
 
-from sordino import _random
+from sordino import _random, _validate
 from sordino._files import explained, sha256_of, sole_holder
 from sordino._markup import card
 from sordino.errors import (
@@ -176,6 +176,7 @@ class Ledger:
         return self._sets.of(self._data)[0]
 
     @classmethod
+    @_validate.typed
     def open(
         cls,
         path: str | Path | None = None,
@@ -214,14 +215,15 @@ class Ledger:
         if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
-            if not isinstance(budget, Guarantee):
+            if budget is None:
                 raise UsageError(
                     f"There is no ledger {path.name} yet: to create it, give budget (a Guarantee), "
                     "and data (a name for the data set) if its questions are private."
                 )
             cls.create(path, data=data, budget=budget)
         list_ledger(path)
-        unit = budget.unit if budget is not None else unit
+        own = unit if budget is None else budget.unit
+        unit = _validate.one_of("unit", unit, (None, own)) or own
         with ledger_chain.connect(path) as connection:
             ledger = cls(path, ledger_chain.verified(connection, path, expected_head), data, unit)
         if budget is None and not ledger.budgets:
@@ -298,6 +300,7 @@ class Ledger:
         if len(names) == 1:
             ledger = ledger.about(*names)
         if unit is not None:
+            ledger._unit = unit  # noqa: SLF001 (of this class)
             ledger._refuse_no_budget()  # noqa: SLF001 (of this class)
         return ledger
 
@@ -828,6 +831,7 @@ class Ledger:
         """Raise what :meth:`receive` would raise of persons, and write nothing."""
         self._sets.receive(manifest, answers, self.path.name)
 
+    @_validate.typed
     def change_budget(self, budget: Guarantee, *, first: bool = False) -> None:
         """Record a new limit, by decision of the data's owner; for another unit, a further one.
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sordino import _validate
 from sordino._files import write_text
 from sordino._markup import harmless
 from sordino.auditing.findings import Audit
@@ -230,6 +231,7 @@ def _page(name: str, audits: Sequence[Json], **values: object) -> str:
     return harmless(text).replace("://", ":&#47;&#47;")
 
 
+@_validate.typed
 def write_report(
     path: str | Path,
     certificate: Certificate,

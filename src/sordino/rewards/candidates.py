@@ -45,6 +45,7 @@ class Candidates:
     given: Float[np.ndarray, "m d"] | None = None
 
     @classmethod
+    @_validate.typed
     def of(
         cls,
         prompts: Prompts,

@@ -143,7 +143,7 @@ class FiniteRewards:
             DataError: It returned another shape, or a reward outside [0, 1]; the message names
                 the candidate and the index.
         """
-        what = f"The rewards of {name!r}"
+        what = f"The rewards of {_validate.one_of('name', name, self.functions)!r}"
         if len(prompts) != len(answers):
             raise DataError(f"Each prompt needs its answer, got {len(prompts)} and {len(answers)}.")
         rewards = _validate.finite_array(what, self.functions[name](prompts, answers), ndim=1)

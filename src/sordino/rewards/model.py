@@ -239,6 +239,7 @@ class RewardModel:
         kind = {"format": REWARD_FORMAT, "version": REWARD_VERSION}
         return kind | {name: _plain(values[name]) for name in names}
 
+    @_validate.typed
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write the model as JSON: weights, features, promise; nothing of the data.
 
@@ -276,6 +277,7 @@ class RewardModel:
         write_json(folder / "sordino.json", kept, force=True)
 
     @classmethod
+    @_validate.typed
     def load(cls, path: str | Path, *, features: Features | None = None) -> RewardModel:
         """Return the model that :meth:`save` or :meth:`save_pretrained` wrote.
 

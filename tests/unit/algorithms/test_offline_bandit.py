@@ -227,6 +227,9 @@ def test_thin_logs_make_policies_like_any_other(arms_and_rewards, make):
         ({"epsilon": 1.0, "temperature": -1.0}, "temperature"),
         ({"epsilon": 1.0, "regularization": 0.0}, "shrinkage|ridge"),
         ({"epsilon": 1e-9, "temperature": 1e-9}, "private enough"),
+        ({"epsilon": 1.0, "logs": []}, "logs must be BanditLogs, got list"),
+        ({"epsilon": 1.0, "reference": 1.0}, "reference must be Sequence"),
+        ({"epsilon": True}, "epsilon must be float or None, got bool"),
     ],
 )
 @pytest.mark.parametrize("make", [multi_armed_policy, linear_policy])
@@ -234,7 +237,7 @@ def test_settings_are_checked(make, settings, message):
     name = "shrinkage" if make is multi_armed_policy else "ridge"
     used = {name if key == "regularization" else key: value for key, value in settings.items()}
     with pytest.raises(UsageError, match=message):
-        make(logs_of(20), **TERMS, **used)
+        make(**{"logs": logs_of(20), **TERMS, **used})
 
 
 def test_labels_of_a_linear_bandit_take_both_settings_and_no_epsilon():

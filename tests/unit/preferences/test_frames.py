@@ -155,7 +155,7 @@ def test_a_frame_without_rows_or_columns(kind):
     [
         ({"prompt": "none"}, "no column 'none' for 'prompt'"),
         ({"question": "prompt"}, "columns must be a mapping from our fields"),
-        ([("prompt", "first")], "columns must be a mapping"),
+        ([("prompt", "first")], "columns must be Mapping"),
         ({"prompt": "extra", "first": "extra"}, "a different column for every field"),
         ({"person": "label"}, "'label' means something of its own"),
         ({"person": "chosen"}, "no column 'chosen'"),

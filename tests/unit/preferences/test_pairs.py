@@ -1,5 +1,6 @@
 """Pairs: what is public does not depend on labels, and what is dropped is counted."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -167,9 +168,28 @@ def test_the_rows_of_a_part_may_be_any_sequence(kind):
     assert pairs.part(kind(())).given.shape == (0, 1)
 
 
-def test_one_text_is_not_an_id_for_each_letter():
-    with pytest.raises(DataError, match="one id for each row"):
-        Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0, 1], persons="ann")
+@pytest.mark.parametrize(
+    ("settings", "error", "word"),
+    [
+        ({"persons": "ann"}, DataError, "one id for each row"),  # not one for each letter
+        ({"persons": 5}, UsageError, "persons must be Iterable"),
+        ({"parts": "x"}, UsageError, "parts must be int, got str"),
+        ({"parts": 0}, UsageError, "parts must be a whole number of at least 1"),
+        ({"parts": True}, UsageError, "parts must be int, got bool"),
+        ({"hides_records": "no"}, UsageError, "hides_records must be bool"),
+    ],
+)
+def test_settings_of_arrays_are_checked(settings, error, word):
+    with pytest.raises(error, match=word):
+        Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0, 1], **settings)
+
+
+def test_a_manifest_beside_raw_judgments_is_not_ignored(tmp_path):
+    row = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(row))
+    for source in ([row], tmp_path / "raw.jsonl"):
+        with pytest.raises(UsageError, match="raw judgments, and manifest is for randomized"):
+            read_pairs(source, manifest=tmp_path / "raw.manifest.json")
 
 
 @pytest.mark.parametrize("rows", [[0, 0], [True, False, True], [-1], [3], [0.0], [[0]]])

@@ -258,6 +258,14 @@ def test_features_of_items():
         (lambda: Rankings.from_orders(NAMES, [[], ["wine"]]), DataError, "ballot 1 .* unknown"),
         (lambda: Rankings.from_orders(NAMES, [["ale", "ale"]]), DataError, "ballot 0 .* twice"),
         (lambda: Rankings.from_orders("tea", [["t"]]), DataError, "list"),
+        (lambda: Rankings.from_orders(None, [["t"]]), UsageError, "items must be Iterable"),
+        (lambda: Rankings.from_orders(NAMES, 5), UsageError, "orders must be Iterable"),
+        (lambda: Rankings.from_orders(NAMES, [], persons=5), UsageError, "persons must be"),
+        (
+            lambda: read_rankings(records([NUMBERS], range(4)), manifest="x"),
+            UsageError,
+            "raw judgments",
+        ),
     ],
 )
 def test_arrays_that_cannot_be_used(make, error, word):

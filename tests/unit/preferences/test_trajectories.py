@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.errors import DataError
+from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.trajectories import Trajectories
 
@@ -110,6 +110,9 @@ def test_equal_sums_are_refused_or_dropped():
         Trajectories.from_steps(first, second, [1, 1, 7, 1, 1], drop=["identical"])
     with pytest.raises(DataError, match="empty"):
         Trajectories.from_steps(first, first, [1] * 5, drop=["identical"])
+    for drop in (["same"], [5], 5):
+        with pytest.raises(UsageError, match="drop must be"):
+            Trajectories.from_steps(first, second, [1] * 5, drop=drop)
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -61,7 +61,7 @@ def test_a_new_ledger_holds_its_name_and_budget_and_no_spend(path):
     [{}, {"data": "answers"}, {"budget": 2.0}, {"data": "half \ud800", "budget": promise()}],
 )
 def test_a_ledger_is_not_made_without_a_budget(path, given):
-    with pytest.raises(UsageError, match=r"to create it|data must be a text"):
+    with pytest.raises(UsageError, match=r"to create it|data must be a text|budget must be"):
         Ledger.open(path, **given)
     assert not path.exists()
 
@@ -80,6 +80,12 @@ def test_another_budget_on_opening_is_refused_and_not_recorded(path):
     for other in ({"epsilon": 3.0}, {"delta": 0.1}, {"trust": "local"}):
         with pytest.raises(UsageError, match="change_budget"):
             opened(path, **other)
+    for wrong in ({"budget": 2.0}, {"budget": promise(), "unit": "person"}, {"unit": 1}):
+        with pytest.raises(UsageError, match=f"{[*wrong][-1]} must be"):
+            Ledger.open(path, **wrong)
+    for unit in ("person", "soul"):
+        with pytest.raises(UsageError, match=f"no budget for {unit} changes"):
+            Ledger.read(path, data="answers", unit=unit)
     assert kinds(path) == ["open"]
 
 
