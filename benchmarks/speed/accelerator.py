@@ -55,7 +55,9 @@ from sordino.language.models.checkpoints import default_device, load_tokenizer
 from sordino.privacy.accounting import composed_epsilon
 
 RECORDS, CLIP, RATE = 20_000, 1.0, 1e-4
-PRIVACY = {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
+BUDGET = sordino.Guarantee(
+    8.0, delta=1e-6, unit="record", neighbors=sordino.ADD_OR_REMOVE_ONE, trust="central"
+)
 OURS, OPACUS, PEER, HALVES = "ours", "opacus", "trl, no privacy", "trl, no privacy, bf16 autocast"
 HALF_BASE = "ours, bf16 base"
 
@@ -85,7 +87,9 @@ class Case:
         return LoraConfig(r=self.rank, lora_alpha=self.rank, task_type="SEQ_CLS", **named)
 
 
-def llama(width: int, inner: int, layers: int, heads: tuple[int, int], words: int) -> dict:
+def llama(
+    width: int, inner: int, layers: int, heads: tuple[int, int], words: int
+) -> dict[str, Any]:
     """Return the size of a Llama."""
     return {
         "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
@@ -122,9 +126,16 @@ class Bench:
         self.tokenizer = load_tokenizer(checkpoint())
         self.tokenizer.model_max_length = given.tokens
         chance = given.pairs / RECORDS
-        sampling = {"sampling_probability": chance, "steps": given.total_steps}
-        expected = {"expected_batch": float(given.pairs), "clip": CLIP}
-        self.privacy = CentralPrivacy(**PRIVACY, **sampling, **expected)
+        self.privacy = CentralPrivacy(
+            BUDGET.epsilon,
+            BUDGET.delta,
+            unit="record",
+            neighbors=BUDGET.neighbors,
+            sampling_probability=chance,
+            steps=given.total_steps,
+            expected_batch=float(given.pairs),
+            clip=CLIP,
+        )
 
     def measured(self, case: Case, kind: str) -> dict[str, Any]:
         """Return milliseconds and memory of a kind, or why there are none."""
@@ -138,7 +149,7 @@ class Bench:
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
 
-    def timed(self, step: Callable[[], None], steps: int) -> dict[str, Any]:
+    def timed(self, step: Callable[[], object], steps: int) -> dict[str, Any]:
         """Return milliseconds of the fastest and the middle step, and the peak, after one more."""
         step()
         self.forget_peak()
@@ -177,7 +188,6 @@ class Bench:
         pairs, model = self.given.pairs, case.built(self.device)
         if kind == HALF_BASE:
             model = model.to(torch.bfloat16)
-        budget = sordino.Guarantee(trust="central", **PRIVACY)
         path = Path(tempfile.mkdtemp()) / "spend.db"
         usual = settings(pairs) | {"use_cpu": self.device == "cpu", "save_strategy": "no"}
         del usual["per_device_train_batch_size"]
@@ -186,7 +196,7 @@ class Bench:
             args=CentralRewardConfig(**usual),
             train_dataset=raw_pairs(pairs),
             privacy=self.privacy,
-            ledger=sordino.Ledger.open(path, data="pairs", budget=budget),
+            ledger=sordino.Ledger.open(path, data="pairs", budget=BUDGET),
             processing_class=self.tokenizer,
             peft_config=case.adapters,
             declare_unread=True,  # random weights
@@ -199,7 +209,7 @@ class Bench:
         start = time.perf_counter()
         trainer._test(model)
         self.wait()
-        check = {"check_seconds": round(time.perf_counter() - start, 2)}
+        check: dict[str, float | None] = {"check_seconds": round(time.perf_counter() - start, 2)}
         check["check_peak_gb"] = self.peak()
 
         def step() -> None:
@@ -210,7 +220,7 @@ class Bench:
         def parts() -> dict[str, Any]:
             chosen, coins = range(pairs), entropy(None)
             sums = trainer._clipped_sums(model, chosen)
-            clipped = self.timed(lambda: trainer._clipped_sums(model, chosen) and None, 2)
+            clipped = self.timed(lambda: trainer._clipped_sums(model, chosen), 2)
             noise = self.timed(lambda: trainer._add_noise(sums, coins), 2)
             named = {"clipped sum": clipped, "noise": noise}
             return {"parts": {name: one["milliseconds"] for name, one in named.items()}} | check
@@ -302,8 +312,8 @@ def main() -> None:
                 one["over_trl"] = round(one["milliseconds"] / usual, 2)
         results[name] = {"model": case.model, "rank": case.rank, **sizes(case), "kinds": found}
     privacy = bench.privacy
-    known = {"neighbors": privacy.neighbors, "delta": privacy.delta}
-    spent = composed_epsilon([(privacy.event(privacy.steps), 1)], **known)
+    paid = [(privacy.event(privacy.steps), 1)]
+    spent = composed_epsilon(paid, neighbors=privacy.neighbors, delta=privacy.delta)
     cuda = bench.device == "cuda"
     show(
         {

@@ -90,7 +90,7 @@ class Steps:
         for event in seen.profiler.kineto_results.events():
             now += event.nbytes() * (event.name() == "[memory]")
             most = max(most, now)
-        return (most + sum(one.nbytes for one in lasting)) / 1e6
+        return float(most + sum(one.nbytes for one in lasting)) / 1e6
 
 
 def built(trained: str, words: int) -> Any:

@@ -16,6 +16,7 @@ import os
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,13 @@ def summary(crowd: list[Person], seconds: float) -> dict[str, Any]:
 def measure(*, people: int, answers: int, pace: float) -> dict[str, Any]:
     """Return the measurements of every database."""
     kinds = ["sqlite", *(["postgresql"] if POSTGRES in os.environ else [])]
-    size = {"people": people, "answers": answers}
+    measure = partial(measured, people=people, answers=answers)
     start = os.getloadavg()[0]
     found = {}
     for kind in kinds:
-        paced = measured(kind, **size, pause=pace) if pace else None
-        closed = measured(kind, **size, pause=0.0)
-        alone = measured(kind, **size, pause=0.0, way="alone")
+        paced = measure(kind, pause=pace) if pace else None
+        closed = measure(kind, pause=0.0)
+        alone = measure(kind, pause=0.0, way="alone")
         found[kind] = {
             "paced": paced,
             "closed": closed,
@@ -118,7 +119,8 @@ def measure(*, people: int, answers: int, pace: float) -> dict[str, Any]:
     return {
         "name": "collection_load",
         "what": "submits of one randomized answer each, over HTTP on loopback",
-        **size,
+        "people": people,
+        "answers": answers,
         "seconds_between_submits_of_one": pace,
         **found,
         "load_average_before_and_after": [round(start, 2), round(os.getloadavg()[0], 2)],

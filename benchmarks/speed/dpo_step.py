@@ -15,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before trl is loaded: nothing here asks a 
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
+from pathlib import Path
 
 import torch
 from _shared import show, versions
@@ -60,7 +61,7 @@ def main() -> None:
     )
 
 
-def ours(folder: object, pairs: int) -> PrivateDPOTrainer:
+def ours(folder: str | Path, pairs: int) -> PrivateDPOTrainer:
     """Return our trainer."""
     return PrivateDPOTrainer(
         model=load_causal_model(folder, device="cpu"),
@@ -70,7 +71,7 @@ def ours(folder: object, pairs: int) -> PrivateDPOTrainer:
     )
 
 
-def peer(folder: object, pairs: int) -> DPOTrainer:
+def peer(folder: str | Path, pairs: int) -> DPOTrainer:
     """Return trl's trainer."""
     row = {
         "prompt": [{"role": "user", "content": "question"}],

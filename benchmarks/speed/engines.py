@@ -67,7 +67,7 @@ def moment(chunk: Chunk) -> np.ndarray:
 
 def plus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the sum of two parts."""
-    return one + other
+    return np.asarray(one + other)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from _shared import DATA, show, versions
 
 from sordino import HashedText, read_pairs
@@ -33,7 +34,8 @@ def turned(rng: np.random.Generator, n: int, scales: np.ndarray) -> np.ndarray:
     """Return normal rows of norm about 1 with these relative scales, turned at random."""
     d = len(scales)
     rotation = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    return (rng.standard_normal((n, d)) * (scales / np.linalg.norm(scales))) @ rotation
+    scaled = rng.standard_normal((n, d)) * (scales / np.linalg.norm(scales))
+    return np.asarray(scaled @ rotation)
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -91,7 +93,10 @@ def real() -> list[dict[str, Any]]:
         return []
     pairs = read_pairs(path, drop=["identical"])
     return [
-        described(f"hashed-text-{d}", pairs.differences(HashedText(dimension=d)).toarray())
+        described(
+            f"hashed-text-{d}",
+            scipy.sparse.csr_array(pairs.differences(HashedText(dimension=d))).toarray(),
+        )
         for d in (128, 512)
     ]
 

@@ -16,6 +16,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy
@@ -25,15 +26,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 import sordino
+from sordino.preferences.features import Matrix
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 
+T = TypeVar("T")
 TOLERANCES = (1e-3, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 1e-9)
 
 
 def isotropic(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     """Return Gaussian features of norm about 1."""
-    return rng.standard_normal((n, d)) / np.sqrt(d)
+    return np.asarray(rng.standard_normal((n, d)) / np.sqrt(d))
 
 
 def decaying(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -41,7 +44,7 @@ def decaying(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     scales = (1.0 + np.arange(d)) ** -1.0
     turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
     scaled = rng.standard_normal((n, d)) * (scales / np.linalg.norm(scales))
-    return scaled @ turn
+    return np.asarray(scaled @ turn)
 
 
 def hashed(rng: np.random.Generator, n: int, d: int) -> scipy.sparse.csr_array:
@@ -55,21 +58,21 @@ def hashed(rng: np.random.Generator, n: int, d: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(scipy.sparse.vstack(rows))
 
 
-def labels(rng: np.random.Generator, features: object, strength: float) -> np.ndarray:
+def labels(rng: np.random.Generator, features: Matrix, strength: float) -> np.ndarray:
     """Return labels of a Bradley-Terry model whose margins have the standard deviation given."""
-    margins = features @ rng.standard_normal(features.shape[1])
+    margins = np.asarray(features @ rng.standard_normal(features.shape[1]))
     margins *= strength / margins.std()
-    return (rng.random(len(margins)) < 1 / (1 + np.exp(-margins))).astype(np.int64)
+    return np.asarray(rng.random(len(margins)) < 1 / (1 + np.exp(-margins)), np.int64)
 
 
-def peer(tolerance: float, ridge: float) -> LogisticRegression:
+def peer(tolerance: float, ridge: float) -> Any:
     """Return scikit-learn's estimator of the same objective."""
     return LogisticRegression(
         C=1 / ridge, fit_intercept=False, solver="lbfgs", tol=tolerance, max_iter=20_000
     )
 
 
-def timed(function: Callable[[], object]) -> tuple[float, object]:
+def timed(function: Callable[[], T]) -> tuple[float, T]:
     """Return the seconds that the function took, and its result."""
     start = time.perf_counter()
     result = function()
@@ -77,7 +80,7 @@ def timed(function: Callable[[], object]) -> tuple[float, object]:
 
 
 def measure(
-    name: str, features: object, answers: np.ndarray, *, ridge: float, repeats: int
+    name: str, features: Matrix, answers: np.ndarray, *, ridge: float, repeats: int
 ) -> dict[str, object]:
     """Return one row of the result."""
     loss = DebiasedLogistic(features, answers.astype(float))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import choix
 import numpy as np
@@ -20,12 +21,13 @@ from scipy.sparse import eye_array
 
 import sordino
 from sordino.rewards.ranking_losses import PlackettLuce
-from sordino.rewards.solver import minimize_ridge
+from sordino.rewards.solver import Solution, minimize_ridge
 
 ALPHA = 1e-6  # choix adds alpha‖θ‖², which is half a ridge
+T = TypeVar("T")
 
 
-def timed(function: Callable[[], object]) -> tuple[float, object]:
+def timed(function: Callable[[], T]) -> tuple[float, T]:
     """Return the seconds that the function took, and its result."""
     start = time.perf_counter()
     result = function()
@@ -45,7 +47,7 @@ def with_features(n: int, k: int, d: int, seed: int, repeats: int) -> dict[str, 
     ranks = ranks_of(rng, (features @ theta).reshape(n, k)).ravel()
     starts, atol = np.arange(0, n * k + 1, k), 1e-6 * n
 
-    def fit() -> object:
+    def fit() -> Solution:
         loss = PlackettLuce(features, starts=starts, ranks=ranks)
         return minimize_ridge(loss, ridge=1.0, atol=atol)
 
@@ -69,7 +71,7 @@ def items(n: int, k: int, count: int, seed: int, repeats: int) -> dict[str, obje
     starts, ranks = np.arange(0, n * k + 1, k), np.tile(np.arange(1, k + 1), n)
     one_each = eye_array(count, format="csr")  # of items without features
 
-    def ours() -> object:
+    def ours() -> Solution:
         loss = PlackettLuce(one_each[ordered.ravel()], starts=starts, ranks=ranks)
         return minimize_ridge(loss, ridge=2 * ALPHA, atol=1e-7 * n)
 

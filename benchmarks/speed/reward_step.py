@@ -15,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before trl is loaded: nothing here asks a 
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
+from pathlib import Path
 
 import torch
 from _shared import show, versions
@@ -58,7 +59,7 @@ def main() -> None:
     )
 
 
-def ours(folder: object, pairs: int, loss: str) -> PrivateRewardTrainer:
+def ours(folder: str | Path, pairs: int, loss: str) -> PrivateRewardTrainer:
     """Return our trainer."""
     return PrivateRewardTrainer(
         model=load_reward_checkpoint(folder, device="cpu"),
@@ -68,7 +69,7 @@ def ours(folder: object, pairs: int, loss: str) -> PrivateRewardTrainer:
     )
 
 
-def peer(folder: object, pairs: int) -> RewardTrainer:
+def peer(folder: str | Path, pairs: int) -> RewardTrainer:
     """Return trl's trainer."""
     rows = [{"chosen_ids": [8, 9], "rejected_ids": [9, 8]}] * pairs
     return RewardTrainer(

@@ -23,6 +23,7 @@ from transformers import (
 from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 
 from sordino.language.references.tiny import both_answers, train_tokenizer
+from sordino.preferences.features import flatten
 
 PAIRS, TEXTS, LENGTH, SPREAD = 8, 300, 6, 0.02
 
@@ -31,7 +32,9 @@ PAIRS, TEXTS, LENGTH, SPREAD = 8, 300, 6, 0.02
 def words() -> Any:
     """Return a tokenizer of public pairs."""
     dialogues = both_answers(word_pairs(200, seed=9))
-    return train_tokenizer([text for both in dialogues for text in both], SIZE)
+    return train_tokenizer(
+        flatten([text for both in dialogues for text in both], "dialogues"), SIZE
+    )
 
 
 @cache

@@ -33,6 +33,7 @@ from sordino.language.references.tiny import (
     save_tiny,
     train_tokenizer,
 )
+from sordino.preferences.features import flatten
 
 SIZE = TinyModel(vocabulary=2048, width=96, layers=3, heads=4, context=512)
 READ = 256  # tokens that the attack on likelihoods reads
@@ -46,7 +47,7 @@ def raw(part: str) -> Any:
 def hh_tokenizer(*parts: Any) -> Any:
     """Return a byte-level tokenizer that was trained on all texts, whoever preferred them."""
     texts = [text for pairs in parts for both in both_answers(pairs) for text in both]
-    return train_tokenizer(texts, SIZE)
+    return train_tokenizer(flatten(texts, "texts"), SIZE)
 
 
 def columns(part: str) -> list[dict[str, str]]:

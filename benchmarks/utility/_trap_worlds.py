@@ -21,6 +21,7 @@ from sordino.language.references.tiny import (
     save_tiny,
     train_tokenizer,
 )
+from sordino.preferences.features import flatten
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GOOD, BAD = ("kind", "clear", "useful", "warm"), ("rude", "vague", "wrong", "cold")
@@ -78,7 +79,9 @@ def randomized(pairs: Any, epsilon: float | None) -> Any:
 def tiny_checkpoint(folder: Path, *, steps: int = 300) -> Path:
     """Write a tiny model that was pretrained on both answers of public pairs; return its folder."""
     dialogues = list(both_answers(word_pairs(1000, seed=9)))
-    tokenizer = train_tokenizer([text for both in dialogues for text in both], SIZE)
+    tokenizer = train_tokenizer(
+        flatten([text for both in dialogues for text in both], "dialogues"), SIZE
+    )
     model = build_tiny(SIZE, tokenizer)
     pretrain(model, tokenizer, dialogues, steps=steps, batch_size=32, learning_rate=5e-3)
     save_tiny(model, tokenizer, folder)

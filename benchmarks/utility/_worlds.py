@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.environments.preference_worlds import Judgments
+from sordino.preferences.features import Matrix
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.evidence import Design
 from sordino.rewards.reward_fit import fit_design
@@ -62,6 +64,18 @@ def fitted(
 def log_slope(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Return the slope of a straight line through the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def raw_pairs(source: object, **settings: Any) -> sordino.Pairs:
+    """Return raw judgments that are read from a file or rows."""
+    pairs = sordino.read_pairs(source, **settings)
+    assert isinstance(pairs, sordino.Pairs)
+    return pairs
+
+
+def dense(rows: Matrix) -> np.ndarray:
+    """Return rows of features as an array."""
+    return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())
 
 
 def versions() -> dict[str, str]:

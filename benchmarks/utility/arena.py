@@ -25,7 +25,7 @@ from scipy import stats
 
 from sordino import _random
 from sordino.collection.answers import _Submitted, invite, open_invitation, store
-from sordino.collection.arena import TERMS, Optimistic, chooser_of
+from sordino.collection.arena import _GROWTH, TERMS, Optimistic, chooser_of
 from sordino.collection.database import frozen, open_database
 from sordino.collection.study import Study, new_study, read_study
 from sordino.environments.preference_worlds import LinearPreferences
@@ -43,8 +43,9 @@ class World:
     def __init__(self, seed: int) -> None:
         """Draw weights and vectors."""
         self.rng = np.random.default_rng((seed, 5))
-        terms = {"dimension": DIMENSION, "actions": ACTIONS, "size": SIZE, "seed": seed}
-        self.truth = LinearPreferences.random(**terms)
+        self.truth = LinearPreferences.random(
+            dimension=DIMENSION, actions=ACTIONS, size=SIZE, seed=seed
+        )
         self.contexts = self.truth.contexts(np.random.default_rng((seed, 2)), PROMPTS)
         self.fresh = self.truth.contexts(np.random.default_rng((seed, 3)), 2000)
         self.vectors = {
@@ -78,7 +79,7 @@ class World:
         """Return the regret of the policy that second answers are drawn from."""
         [group], [policy] = learner.prompts, learner.policies
         rewards = np.array([
-            [self.vectors[answer] @ self.truth.weights for answer in answers]
+            [self.vectors[str(answer)] @ self.truth.weights for answer in answers]
             for _, answers in group.texts
         ])  # fmt: skip
         return kl_regret(policy[policy_name], rewards, HEAT, np.full(rewards.shape, 1 / ACTIONS))
@@ -110,7 +111,7 @@ def one_run(choose: str, seed: int) -> tuple[float, float]:
             while len(hands) == TOGETHER and any(hands.values()):  # each answers in turn
                 for one in [device for device, hand in hands.items() if hand]:
                     question = study.by_id[hands[one].pop(0)]
-                    label = np.array([world.prefers(*question.answers)])
+                    label = np.array([world.prefers(*map(str, question.answers))])
                     bit = int(study.coin.release(label, entropy=coins)[0])
                     given = (_Submitted(str(uuid4()), question.id, 1, bit),)
                     with engine.begin() as connection:
@@ -119,7 +120,7 @@ def one_run(choose: str, seed: int) -> tuple[float, float]:
                         total += price * (len(told["questions"]) - len(hands[one]))
                         hands[one] = told["questions"]
                         learner.stored += 1
-                        if learner.due:
+                        if learner.stored >= learner.read + max(1, int(_GROWTH * learner.read)):
                             learner.refresh(engine)
                             price = world.regret_of(learner)
             if len(hands) == TOGETHER:

@@ -15,7 +15,7 @@ import argparse
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from _worlds import versions
@@ -26,7 +26,7 @@ from sordino._random import Entropy, SimulatedEntropy
 from sordino.auditing.findings import Audit
 from sordino.auditing.statistical.bounds import mu_cut
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms.base import Mechanism, WorstCase
+from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.privacy.guarantee import RandomizedResponseEvent
@@ -34,7 +34,11 @@ from sordino.privacy.guarantee import RandomizedResponseEvent
 Kind = Literal["randomized-response", "gaussian", "exponential"]
 
 DELTA, DEFAULT = 1e-5, 20_000
-METRIC = {"randomized-response": "epsilon", "gaussian": "mu", "exponential": "bounded range"}
+METRIC: dict[Kind, str] = {
+    "randomized-response": "epsilon",
+    "gaussian": "mu",
+    "exponential": "bounded range",
+}
 GAMES: tuple[tuple[Kind, float, int], ...] = (
     ("randomized-response", 1.0, DEFAULT),
     ("randomized-response", 2.0, DEFAULT),
@@ -45,12 +49,16 @@ GAMES: tuple[tuple[Kind, float, int], ...] = (
 )
 
 
+class Played(Mechanism, Repeatable, Protocol):
+    """A mechanism that is played many times at once."""
+
+
 @dataclass(frozen=True)
 class Spoiled:
     """A planted bug: what one mechanism states, and another one releases."""
 
-    stated: Mechanism
-    released: Mechanism
+    stated: Played
+    released: Played
 
     def __getattr__(self, name: str) -> Any:
         """Return what the stated mechanism says of itself."""
@@ -71,14 +79,14 @@ class Spoiled:
         return self.stated.log_ratio(outputs, case)
 
 
-def of_size(kind: Kind, size: float) -> Mechanism:
+def of_size(kind: Kind, size: float) -> Played:
     """Return a mechanism whose loss in its own metric is exactly of a size."""
     if kind == "randomized-response":
         return sordino.RandomizedResponse(size)
-    replaced = {"bound": 1.0, "neighbors": sordino.REPLACE_ONE}
+    one = sordino.REPLACE_ONE
     if kind == "gaussian":
-        return GaussianMechanism(2.0 / size, delta=DELTA, **replaced)
-    return ExponentialMechanism(2.0 / size, reference=(0.5, 0.5), **replaced)
+        return GaussianMechanism(2.0 / size, delta=DELTA, bound=1.0, neighbors=one)
+    return ExponentialMechanism(2.0 / size, reference=(0.5, 0.5), bound=1.0, neighbors=one)
 
 
 def played(mechanism: Mechanism, seed: int | None, **settings: Any) -> Audit:
@@ -109,7 +117,7 @@ def tightness(kind: Kind, size: float, trials: int, *, runs: int) -> dict[str, A
         "above_the_claim": int((shares > 1).sum()),
         "mean": round(float(shares.mean()), 4),
         "least": round(float(shares.min()), 4),
-        "would_have_refuted": round(decisive[0].power, 4),
+        "would_have_refuted": round(decisive[0].power or 0.0, 4),
     }
 
 
@@ -129,7 +137,7 @@ def planted(kind: Kind, size: float, *, runs: int) -> int:
 def refuted_at_power(kind: Kind, size: float, *, trials: int, runs: int) -> int:
     """Return how many audits refute a loss that is exactly the one said to be detectable."""
     stated = of_size(kind, size)
-    detectable = played(stated, 0, trials=trials).measured[0].power
+    detectable = played(stated, 0, trials=trials).measured[0].power or 0.0
     spoiled = Spoiled(stated, of_size(kind, detectable))
     return sum(played(spoiled, seed, trials=trials).refuted for seed in range(runs))
 

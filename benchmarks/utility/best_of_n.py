@@ -38,7 +38,7 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.score_sensitivity import withheld_ridge_label_range
 from sordino.preferences.features import usual_features
 from sordino.privacy.accounting import composed_epsilon
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, BoundedRangeEvent
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, BoundedRangeEvent, Unit
 from sordino.rewards.noise_forecast import Signal, of_answers, of_sum
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "judged_answers.jsonl.gz"
@@ -100,7 +100,8 @@ class Judged:
 
     def pairs(self, rows: Rows, n: int, seed: int, prompts: Rows | None = None) -> dict[str, Any]:
         """Return differences, labels and prompts of decided pairs; equal preferences are none."""
-        generator, found = np.random.default_rng(seed), []
+        generator = np.random.default_rng(seed)
+        found: list[tuple[Rows, Rows, Rows]] = []
         while sum(len(part[1]) for part in found) < n:
             at = generator.choice(self.learned if prompts is None else prompts, 2 * n)
             ends = [self.starts[at] + generator.integers(self.sizes[at]) for _ in range(2)]
@@ -144,7 +145,7 @@ def interval(values: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def ledger(epsilon: float, unit: str = "label") -> Iterator[sordino.Ledger]:
+def ledger(epsilon: float, unit: Unit = "label") -> Iterator[sordino.Ledger]:
     """Yield a ledger that lets one release pass."""
     budget = sordino.Guarantee(
         epsilon * (1 + 1e-9),
@@ -164,7 +165,8 @@ def learn(noise: str, drawn: dict[str, Any], epsilon: float, seed: int, **fit: A
     pairs = sordino.Pairs.from_features(rows, labels, persons=persons)
     n, d = rows.shape
     fit = {"ellipsoid": False} | fit
-    unit = next((unit for unit in ("record", "person") if unit in noise), "label")
+    hidden: tuple[Unit, ...] = ("record", "person")
+    unit: Unit = next((unit for unit in hidden if unit in noise), "label")
     with ledger(epsilon, unit) as spend:
         if noise == "labels" and math.isfinite(epsilon):
             coin = sordino.RandomizedResponse(epsilon)
@@ -252,16 +254,16 @@ def table(judged: Judged, seeds: int) -> tuple[list[dict[str, Any]], list[dict[s
                 f"{noise} {epsilon:g} {seed}", partial(row, judged, drawn, noise, epsilon, seed)
             )
             found.setdefault((noise, epsilon), []).append(values)
-    names, out = ("accuracy", "preference", "cold"), []
+    names, out = ("accuracy", "preference", "cold"), list[dict[str, Any]]()
     plain = np.array(found["none", math.inf])
-    for (noise, epsilon), values in found.items():
+    for (noise, epsilon), each in found.items():
         unit, way = KINDS.get(noise, ("none", "none"))
         told: dict[str, Any] = {"noise": way, "unit": unit}
         told["epsilon"] = None if noise == "none" else epsilon
         for at, name in enumerate(names):
             if not (noise == "draws" and name == "accuracy"):
-                told[name] = interval(np.array(values)[:, at])
-                told[f"{name}_above_not_private"] = interval((np.array(values) - plain)[:, at])
+                told[name] = interval(np.array(each)[:, at])
+                told[f"{name}_above_not_private"] = interval((np.array(each) - plain)[:, at])
         out.append(told)
     public = judged.pairs(rows, 2_000, 0, judged.held_out)
     signal = Signal.of_public(public["differences"], public["labels"].astype(np.float64))

@@ -196,8 +196,11 @@ def free_metrics(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         found = measure_statistic(known, ball=BALL)
         margins = rows @ fit_sum(known, ball=BALL).solution.theta
         expected = float(np.mean(np.logaddexp(0, margins) - chances * margins))
-        error = found["negative_log_likelihood_standard_error"]
-        gaps.append((found["negative_log_likelihood"] - expected, error))
+        lost, error = (
+            found[f"negative_log_likelihood{which}"] for which in ("", "_standard_error")
+        )
+        assert lost is not None
+        gaps.append((lost - expected, error))
         slopes.append((found["calibration_slope"], found["calibration_slope_standard_error"]))
     gap, slope = np.array(gaps), np.array(slopes)
     return {

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from figures import BLUE, GRAY, GREEN, INK, ORANGE, ROOT, STYLE, mpl, plt
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from figures import BLUE, GRAY, GREEN, INK, ORANGE, ROOT, STYLE
 from matplotlib.figure import Figure
 
 

@@ -61,7 +61,7 @@ class World(NamedTuple):
     @property
     def rewards(self) -> np.ndarray:
         """True rewards, shape (contexts, candidates)."""
-        return self.features @ self.theta
+        return np.asarray(self.features @ self.theta)
 
 
 def world(setting: Instance, generator: np.random.Generator) -> World:

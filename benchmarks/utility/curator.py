@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _worlds import dense, raw_pairs
 from jaxtyping import Float
 from scipy.special import expit
 
@@ -43,8 +44,8 @@ Rows = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
 
 def real_pairs(name: str, folder: Path = DATA) -> Rows:
     """Return differences of the usual features, and labels, of one part of the real pairs."""
-    pairs = sordino.read_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop=["identical"])
-    return _told(pairs.differences(usual_features(len(pairs))).toarray(), np.array(pairs.labels))
+    pairs = raw_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop=["identical"])
+    return _told(dense(pairs.differences(usual_features(len(pairs)))), np.array(pairs.labels))
 
 
 def judged_pairs(folder: Path = DATA) -> tuple[Rows, Rows]:
@@ -60,7 +61,7 @@ def judged_pairs(folder: Path = DATA) -> tuple[Rows, Rows]:
                 if one["preference"] != other["preference"]:
                     made.append((number % 5, told["prompt"], one["text"], other["text"], first))
     parts, prompts, ones, others, labels = zip(*made, strict=True)
-    rows = differences(usual_features(None), prompts, ones, others).toarray()
+    rows = dense(differences(usual_features(None), prompts, ones, others))
     out = np.array(parts) == 0
     known = np.array(labels, dtype=np.int64)
     return _told(rows[~out], known[~out]), _told(rows[out], known[out])

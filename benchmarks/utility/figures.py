@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 INK, BLUE, ORANGE, GREEN, GRAY = "#222222", "#1f5fa8", "#c2540a", "#2b7a4b", "#8a8a8a"
-STYLE = {
+STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": GRAY,
     "axes.grid": True,

@@ -139,12 +139,14 @@ def minimax_regret(
 def instance(setting: Setting, *, epsilon: float, n: int, seed: int) -> HardInstance:
     """Return the hardest instance for n comparisons at an epsilon, with random signs."""
     flip = sordino.RandomizedResponse(epsilon).flip_probability
-    size = {"contexts": setting.contexts, "concentrability": setting.concentrability}
-    level = HardInstance.balanced_level(
-        concentrability=setting.concentrability, temperature=TEMPERATURE
+    contexts, reach = setting.contexts, setting.concentrability
+    level = HardInstance.balanced_level(concentrability=reach, temperature=TEMPERATURE)
+    gap = hardest_gap(
+        n, contexts=contexts, concentrability=reach, level=level, flip_probability=flip
     )
-    gap = hardest_gap(n, **size, level=level, flip_probability=flip)
-    world = HardInstance.random(**size, gap=gap, level=level, seed=seed)
+    world = HardInstance.random(
+        contexts=contexts, concentrability=reach, gap=gap, level=level, seed=seed
+    )
     if np.linalg.norm(world.weights) > setting.ball:
         raise ValueError("the ball must hold the true weights")
     return world
@@ -172,10 +174,12 @@ def upper_bound(world: HardInstance, reward: sordino.RewardModel) -> float:
     features, base = world.features, world.reference(world.features)
     best = world.best_policy(features, temperature=TEMPERATURE)
     centered = features - np.einsum("sk,skd->sd", base, features)[:, None]
-    radius = reward.ellipsoid.radius(CONFIDENCE)
+    ellipsoid = reward.ellipsoid
+    assert ellipsoid is not None
+    radius = ellipsoid.radius(CONFIDENCE)
     return float(np.mean([
         suboptimality_bound(
-            reward.ellipsoid.widths(rows), chances, radius=radius, temperature=TEMPERATURE
+            ellipsoid.widths(rows), chances, radius=radius, temperature=TEMPERATURE
         )
         for rows, chances in zip(centered, best, strict=True)
     ]))  # fmt: skip

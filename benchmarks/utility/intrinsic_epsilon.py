@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +31,8 @@ import published_kldp as published
 from proved_bounds import closed_form_label_range
 
 ARMS: Final = 10
-BASE: Final = {"n": 10_000, "penalty": 1.0, "temperature": 0.05}
-GRIDS: Final = {
+BASE: Final[dict[str, Any]] = {"n": 10_000, "penalty": 1.0, "temperature": 0.05}
+GRIDS: Final[dict[str, Sequence[float]]] = {
     "n": [round(10 ** (2.5 + step / 8)) for step in range(29)],
     "penalty": [5 * step for step in range(41)],
     "temperature": [round(10 ** (-2 + step / 10), 5) for step in range(21)],
@@ -42,7 +42,8 @@ GRIDS: Final = {
 
 def moved_means(count: int, penalty: float) -> float:
     """Return how far a new pull with reward 1 moves an arm of so many pulls with reward 0."""
-    return 1 / (count + 1) + penalty * (count**-0.5 - (count + 1) ** -0.5)
+    less: float = count**-0.5 - (count + 1) ** -0.5
+    return 1 / (count + 1) + penalty * less
 
 
 def multi_armed(n: int, penalty: float, temperature: float) -> dict[str, float]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from figures import BLUE, GRAY, GREEN, INK, ORANGE, plt, write
+import matplotlib.pyplot as plt
+from figures import BLUE, GRAY, GREEN, INK, ORANGE, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -229,7 +230,7 @@ def intrinsic_against_release(found: dict[str, Any]) -> Figure:
         axes.set_title(f"Linear, n = {one['n']:,}, d = 25, δ = {one['delta']:g}")
     for row in panels:
         row[0].set_ylabel("share of what can be had")
-    handles, labels = [], []
+    handles, labels = list[Any](), list[str]()
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             if label not in labels:

@@ -31,14 +31,14 @@ DRAWS: Final = (1, 10, 100)
 RECORDS: Final = 5_000  # half of a log whose size somebody tells, as for a daily quota
 COLUMNS: Final = tuple(f"user_feature_{number}:4" for number in range(4))
 BASE_RATE: Final = 0.005  # of clicks, from elsewhere; a center need not be true
-MULTI_ARMED: Final = {
+MULTI_ARMED: Final[dict[str, dict[str, Any]]] = {
     "default": {},
     "center 0": {"center": 0.0},
     "records": {"records": RECORDS},
     "records, center 0": {"records": RECORDS, "center": 0.0},
     "records, center .005": {"records": RECORDS, "center": BASE_RATE},
 }
-LINEAR: Final = {"linear": {}, "linear, records": {"records": RECORDS}}
+LINEAR: Final[dict[str, dict[str, Any]]] = {"linear": {}, "linear, records": {"records": RECORDS}}
 
 Rule = Callable[[BanditLogs, BanditLogs], np.ndarray]
 """From logs to learn from and logs to evaluate on: how likely each shown item was to be drawn."""
@@ -60,8 +60,8 @@ def read() -> BanditLogs:
 
 def part(logs: BanditLogs, rows: np.ndarray) -> BanditLogs:
     """Return some records; which ones is chosen without looking at them."""
-    assert logs.contexts is not None  # noqa: S101 - read so
-    assert logs.propensities is not None  # noqa: S101 - read so
+    assert logs.contexts is not None
+    assert logs.propensities is not None
     return BanditLogs(
         logs.arms[rows],
         logs.rewards[rows],
@@ -79,7 +79,7 @@ def greedy(known: BanditLogs, asked: BanditLogs) -> np.ndarray:
     counts = np.bincount(known.arms, minlength=ARMS)
     sums = np.bincount(known.arms, weights=known.rewards, minlength=ARMS)
     means = sums / np.maximum(counts, 1)
-    return np.asarray((means == means.max()) / (means == means.max()).sum())[asked.arms]
+    return np.asarray(((means == means.max()) / (means == means.max()).sum())[asked.arms])
 
 
 def multi_armed(settings: dict[str, Any]) -> Rule:
@@ -91,7 +91,7 @@ def multi_armed(settings: dict[str, Any]) -> Rule:
         if not fixed:
             fixed.update(temperature=policy.temperature, shrinkage=policy.estimate.shrinkage)
             fixed.update({key: settings[key] for key in ("center",) if key in settings})
-        return chances_of(policy)[asked.arms]
+        return np.asarray(chances_of(policy)[asked.arms])
 
     return rule
 
@@ -102,6 +102,7 @@ def linear(settings: dict[str, Any]) -> Rule:
     def rule(known: BanditLogs, asked: BanditLogs) -> np.ndarray:
         policy: Any = linear_policy(known, **settings, **TERMS)
         estimate = policy.estimate
+        assert asked.contexts is not None
         contexts, which = np.unique(asked.contexts, axis=0, return_inverse=True)
         scores = [estimate._scores(estimate.options(context, None)) for context in contexts]
         chances = softmax(np.array(scores), policy.temperature)
@@ -130,7 +131,7 @@ def contributions(logs: BanditLogs, rule: Rule, splits: int) -> tuple[np.ndarray
     total, values = np.zeros(len(logs.arms)), []
     for known, asked in halves(len(logs.arms), splits):
         half = part(logs, asked)
-        assert half.propensities is not None  # noqa: S101 - read so
+        assert half.propensities is not None
         weighted = rule(part(logs, known), half) / half.propensities * half.rewards
         total[asked] += weighted / splits
         values.append(float(weighted.mean()))

@@ -110,7 +110,7 @@ class LinearWorld:
     def _raw(self, contexts: np.ndarray) -> np.ndarray:
         seen = np.hstack([np.ones((len(contexts), 1)), contexts])
         features = self.catalogue.features
-        assert features is not None  # noqa: S101 - made above
+        assert features is not None
         return np.asarray(seen @ self.weights.T @ features.T)
 
     def contexts(self, n: int, generator: np.random.Generator) -> np.ndarray:

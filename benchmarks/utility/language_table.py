@@ -179,7 +179,8 @@ def drawn_pairs(
     each: list[list[Candidate]], n: int, seed: int
 ) -> list[tuple[Candidate, Candidate]]:
     """Return n different pairs of answers to one prompt that the judge likes differently."""
-    generator, found, tries = np.random.default_rng(seed), {}, 0
+    generator, tries = np.random.default_rng(seed), 0
+    found: dict[tuple[int, int, int], tuple[Candidate, Candidate]] = {}
     while len(found) < n and tries < 50 * n:
         tries += 1
         at = int(generator.integers(len(each)))
@@ -207,8 +208,7 @@ def as_pairs(drawn: Sequence[tuple[Candidate, Candidate]]) -> Any:
 
 def released(pairs: Any, epsilon: float, folder: Path) -> Any:
     """Return judgments after their coins, paid for on a ledger of their own."""
-    promise = {"delta": 0.0, "unit": "label", "neighbors": sordino.REPLACE_ONE, "trust": "central"}
-    budget = sordino.Guarantee(epsilon, **promise)
+    budget = sordino.Guarantee.per_label(epsilon)
     ledger = sordino.Ledger.open(folder / "spend.db", data="judged answers", budget=budget)
     if math.isinf(epsilon):
         return use_unprotected(pairs, sordino.NonPrivate(), ledger=ledger)
@@ -236,8 +236,8 @@ class Bench:
     def of(cls, data: Path, folder: Path, sizes: Sizes) -> Bench:
         """Return it for a reference that is there."""
         tokens = DialogueTokens(load_tokenizer(folder / "reference"), sizes.model.context)
-        both = (fitting(each, tokens) for each in candidates(data, sizes))
-        return cls(folder, sizes, *both, tokens)
+        learned, held_out = (fitting(each, tokens) for each in candidates(data, sizes))
+        return cls(folder, sizes, learned, held_out, tokens)
 
     @property
     def reference(self) -> Path:
@@ -259,7 +259,8 @@ class Bench:
     def of_reference(self) -> dict[str, list[str]]:
         """Return what the reference answers, once it has."""
         wait_for(self.folder / "answers.json")
-        return json.loads((self.folder / "answers.json").read_text())
+        answers: dict[str, list[str]] = json.loads((self.folder / "answers.json").read_text())
+        return answers
 
     def by_scores(self, scores: np.ndarray) -> dict[str, Any]:
         """Return accuracy, and what is chosen, by a score of every held-out answer."""

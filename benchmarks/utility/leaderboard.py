@@ -16,6 +16,7 @@ import json
 import platform
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -36,7 +37,14 @@ SIZES = (
     (100, 20_000),
     (100, 200_000),
 )
-PROMISES = (("label", 1.0, None), ("person", 2.0, 1), ("person", 2.0, 7), ("person", 2.0, 50))
+Promise = tuple[str, float, int | None]
+Ballots = tuple[int, int, int, str]
+PROMISES: tuple[Promise, ...] = (
+    ("label", 1.0, None),
+    ("person", 2.0, 1),
+    ("person", 2.0, 7),
+    ("person", 2.0, 50),
+)
 
 
 def pairs_of(k: int) -> sparse.csr_array:
@@ -60,6 +68,7 @@ def noise_of(
     )  # fmt: skip
     if unit != "person":
         return made.prepare(rows).factor
+    assert most is not None
     met = np.random.default_rng(seed).integers(0, len(rows), n)  # of one draw of who met whom
     return made.prepare(rows[met], persons=np.arange(n) // most).factor
 
@@ -77,7 +86,7 @@ def best(rows: np.ndarray, n: int, noise: np.ndarray, theta: np.ndarray) -> list
     return [np.trace(one) / k for one in (back, with_noise, known)]
 
 
-def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> dict:
+def cell(k: int, n: int, tie: float, promise: Promise, boards: int, seed: int) -> dict[str, Any]:
     """Return what many boards of one world and one promise were worth."""
     unit, epsilon, most = promise
     rng, rows = np.random.default_rng(seed), pairs_of(k)
@@ -133,7 +142,7 @@ def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> 
     return {
         "items": k, "votes": n, "ties": tie, "unit": unit, "epsilon": epsilon,
         "votes_of_a_person": most, "rated": float(np.mean(said)), "rmse": rmse,
-        "rmse_without_privacy": without, "ratio": rmse / without if rmse else None,
+        "rmse_without_privacy": without, "ratio": rmse / without if rmse and without else None,
         "interval_coverage": float(spoken.mean()) if len(spoken) else None,
         "band_coverage": float(np.mean(band)), "rank_coverage": float(np.mean(ranks)),
         "bound": float(noised / alone), "bound_with_prior": float(known / alone),
@@ -141,7 +150,7 @@ def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> 
     }  # fmt: skip
 
 
-BALLOTS = tuple(
+BALLOTS: tuple[Ballots, ...] = tuple(
     (k, of, n, ends)
     for n in (10, 100, 1000)
     for k, of, ends in (
@@ -152,7 +161,7 @@ BALLOTS = tuple(
 """Items, how many of them each ballot is offered, how many ballots, and where they end."""
 
 
-def ballots_cell(world: tuple, epsilon: float, boards: int, seed: int) -> dict:
+def ballots_cell(world: Ballots, epsilon: float, boards: int, seed: int) -> dict[str, Any]:
     """Return what many boards of ballots were worth: by Plackett–Luce, full or ending early."""
     k, of, n, ends = world
     rng, names = np.random.default_rng(seed), tuple(map(str, range(k)))
@@ -164,15 +173,19 @@ def ballots_cell(world: tuple, epsilon: float, boards: int, seed: int) -> dict:
         offered = np.sort(rng.random((n, k)).argsort(axis=1)[:, :of], axis=1)
         when = -theta[offered] - rng.gumbel(size=(n, of))
         place = when.argsort(axis=1).argsort(axis=1) + 1
-        last = {"full": of, "1 to 5": rng.integers(1, 6, (n, 1)), "good enough": (when < 0.5) * of}
+        last: dict[str, Any] = {
+            "full": of,
+            "1 to 5": rng.integers(1, 6, (n, 1)),
+            "good enough": (when < 0.5) * of,
+        }
         ranks_of = np.where(place <= (last[ends] if ends in last else int(ends)), place, 0)
         design = mechanism.prepare(offered.ravel(), np.arange(0, n * of + 1, of), items=k)
         total = design._total(ranks_of.ravel())
         drawn = total + design.scale * rng.normal(size=len(total))
         board = fit_board(votes_of_ballots(design, drawn * design.worth, names))
-        free = votes_of_ballots(design, total * design.worth, names)
+        clean = votes_of_ballots(design, total * design.worth, names)
         free = fit_board(
-            replace(free, noise=free.noise * 1e-12, count_variance=free.count_variance * 1e-12)
+            replace(clean, noise=clean.noise * 1e-12, count_variance=clean.count_variance * 1e-12)
         )
         rated, (low, high) = np.isfinite(board.ratings), board.intervals.T
         inside.append(((low <= theta) & (theta <= high))[rated])

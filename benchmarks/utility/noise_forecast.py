@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _worlds import raw_pairs
 from scipy.sparse import csr_array
 from scipy.special import expit
 from thumbs import THRESHOLDS, Spaces, judged
@@ -98,8 +99,7 @@ def world(name: str, d: int) -> tuple[Rows2, Rows2]:
         return (one, spaces.labels), (other, spaces.truth[kept])
     if name == "people":
         both = [
-            sordino.read_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop=("identical",))
-            for part in "ba"
+            raw_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop=("identical",)) for part in "ba"
         ]
         one, other = (told(pairs.differences(features(d)), pairs.labels) for pairs in both)
         return one, other
@@ -121,10 +121,11 @@ def world(name: str, d: int) -> tuple[Rows2, Rows2]:
         for public, (n, seed) in enumerate(((20_500, 1), (2_500, 2))):
             for row in sordino.simulate_pairs(n, seed=seed)[0]:
                 turn = bool(generator.random() < 0.5)
-                texts = row["chosen"], row["rejected"]
-                made.append((bool(public), row["prompt"], *texts[:: -1 if turn else 1], not turn))
-    public, *texts, labels = zip(*made, strict=True)
-    rows, out = differences(features(d), *texts), np.array(public)
+                sides = ("rejected", "chosen") if turn else ("chosen", "rejected")
+                made.append((bool(public), row["prompt"], *(row[side] for side in sides), not turn))
+    parts, prompts, first_texts, second_texts, labels = zip(*made, strict=True)
+    rows = differences(features(d), prompts, first_texts, second_texts)
+    out = np.array(parts)
     known = np.array(labels)
     one, other = (told(rows[np.flatnonzero(side)], known[side]) for side in (~out, out))
     return one, other
@@ -139,10 +140,9 @@ def plans(rows: csr_array, n: int, epsilon: float) -> dict[str, tuple[Any, Pictu
         epsilon, n=n, d=d, delta=DELTA, bound=BOUND, neighbors=REPLACE_SPECIAL
     )
     longest = float(np.sqrt(rows.multiply(rows).sum(axis=1).max()))
-    terms = {"neighbors": REPLACE_ONE, "adaptive": True}
     ridge, heat = settle(
         lambda ridge: min(4 * BALL, withheld_ridge_label_range(ridge, spread=2.0, bound=longest)),
-        target=bounded_range_of_draws(epsilon, DELTA, DRAWS, **terms),
+        target=bounded_range_of_draws(epsilon, DELTA, DRAWS, neighbors=REPLACE_ONE, adaptive=True),
         temperature=None,
         regularization=None,
         name="ridge",
@@ -221,8 +221,8 @@ def compare(name: str, n: int, d: int, epsilon: float, *, seeds: int) -> dict[st
         }
     kinds = ("labels", "estimate")  # what may be chosen where labels are hidden, beside few draws
     best = max(kinds, key=lambda kind: found[kind]["accuracy"])
-    reached = {kind: found[kind]["measured"] for kind in kinds}
-    return found | {"best": best, "lost": round(max(reached.values()) - reached[best], 4)}
+    means = {kind: found[kind]["measured"] for kind in kinds}
+    return found | {"best": best, "lost": round(max(means.values()) - means[best], 4)}
 
 
 def measure(seeds: int) -> Iterator[dict[str, Any]]:

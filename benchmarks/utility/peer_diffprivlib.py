@@ -74,7 +74,8 @@ def fit(folder: Path) -> None:
         "scikit-learn": sklearn.__version__,
         "numpy": np.__version__,
     }
-    np.savez(folder / "weights.npz", versions=json.dumps(names), **found)
+    arrays: dict[str, Any] = {"versions": json.dumps(names), **found}
+    np.savez(folder / "weights.npz", **arrays)
 
 
 def compare(folder: Path) -> None:

@@ -93,7 +93,7 @@ def clusters(rows: Rows, epsilon: float, delta: float, generator: Any) -> Rows:
             total = mine.sum(axis=0) + deviation * generator.standard_normal(rows.shape[1])
             centers[k] = total / max(size, 1.0)
             centers[k] /= max(1.0, np.linalg.norm(centers[k]))
-    return np.argmax(rows @ centers.T - (centers**2).sum(axis=1) / 2, axis=1)
+    return np.asarray(np.argmax(rows @ centers.T - (centers**2).sum(axis=1) / 2, axis=1))
 
 
 class Synthesis:
@@ -132,12 +132,13 @@ def fitted(pairs: dict[str, Any], noise: Any, seed: int, **terms: Any) -> Rows:
     with tempfile.TemporaryDirectory() as folder:
         budget = sordino.Guarantee(1e3, delta=0.1, trust="central", **terms)
         ledger = sordino.Ledger.open(f"{folder}/spend.db", data="study", budget=budget)
-        spend = {"ledger": ledger, "simulate_seed": seed}
         if isinstance(noise, sordino.RandomizedResponse):
-            return sordino.fit_reward(sordino.privatize(judged, noise, **spend)).weights
-        if terms["unit"] == "record":
-            spend |= {"ball": 10.0}
-        return sordino.fit_reward(judged, mechanism=noise, **spend).weights
+            answers = sordino.privatize(judged, noise, ledger=ledger, simulate_seed=seed)
+            return sordino.fit_reward(answers).weights
+        ball = 10.0 if terms["unit"] == "record" else 100.0
+        return sordino.fit_reward(
+            judged, mechanism=noise, ball=ball, ledger=ledger, simulate_seed=seed
+        ).weights
 
 
 def props(pairs: dict[str, Any], epsilon: float, seed: int) -> Rows:
@@ -174,8 +175,7 @@ def rewards(seeds: int) -> list[dict[str, Any]]:
     def right(weights: Rows) -> float:
         return float(judged.accuracy(features @ weights).mean())
 
-    central = {"delta": DELTA, "bound": 1.0}
-    hidden = {"neighbors": sordino.ADD_OR_REMOVE_ONE}
+    hidden = sordino.ADD_OR_REMOVE_ONE
     for epsilon in EPSILONS:
         synthesis, batch, steps = Synthesis(epsilon), 512.0, 400
         multiplier = sgd_noise(batch / PAIRS, steps, epsilon, DELTA)
@@ -194,8 +194,8 @@ def rewards(seeds: int) -> list[dict[str, Any]]:
                 dp_sgd(chosen, multiplier, batch, steps, rate, generator) for rate in (1, 4, 16)
             ]
             told("DP-SGD, clipped rows", "record", max(map(right, weights)))
-            ours = sordino.ObjectivePerturbation(epsilon, **central, **hidden)
-            made = fitted(pairs, ours, seed, unit="record", **hidden)
+            ours = sordino.ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=hidden)
+            made = fitted(pairs, ours, seed, unit="record", neighbors=hidden)
             told("objective perturbation", "record", right(made))
             label = {"unit": "label", "neighbors": sordino.REPLACE_ONE}
             summed = sordino.LabelGaussian(epsilon, delta=DELTA)

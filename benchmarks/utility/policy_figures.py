@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
-from figures import BLUE, GRAY, GREEN, INK, ORANGE, plt, write
+from figures import BLUE, GRAY, GREEN, INK, ORANGE, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter

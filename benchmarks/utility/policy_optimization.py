@@ -27,7 +27,7 @@ from _worlds import log_slope, versions
 
 import sordino
 from sordino.algorithms.policy_optimization import Run, optimize
-from sordino.environments.linear_worlds import Sphere
+from sordino.environments.linear_worlds import Dosing, Sphere
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
@@ -40,7 +40,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 (ledgers of a study; forty durable write
 MOST_STATISTICS, FEW = 256, 1  # a matrix of 2,048² noised entries takes minutes a run
 
 
-def played(world: Sphere, *, epsilon: float, seed: int, **more: Any) -> Run:
+def played(world: Sphere | Dosing, *, epsilon: float, seed: int, **more: Any) -> Run:
     """Return one run on a ledger of its own."""
     terms: dict[str, Any] = {"delta": DELTA, "neighbors": NEIGHBORS}
     budget = sordino.Guarantee(epsilon, unit="person", trust="central", **terms)
@@ -176,7 +176,9 @@ def gradients(
     for users in sizes:
         for batches in counts:
             for epsilon in epsilons:
-                given = {"update": "pg", "users": users, "batches": batches, "epsilon": epsilon}
+                given: dict[str, Any] = {
+                    "update": "pg", "users": users, "batches": batches, "epsilon": epsilon,
+                }  # fmt: skip
                 means = []
                 for seed in range(seeds):
                     run = played(world, seed=seed, output="drawn", **given)
@@ -196,7 +198,7 @@ def slope(seeds: int, sizes: Sequence[int], update: str, *, growing: bool) -> di
         free = losses(world, seeds, epsilon=math.inf, **given)
         paid = losses(world, seeds, epsilon=1.0, **given)
         plain.append(summary(free))
-        added.append(summary(np.subtract(paid, free)))
+        added.append(summary(list(np.subtract(paid, free))))
     means = [max(row["mean"], 1e-9) for row in added]
     return {
         "update": update,

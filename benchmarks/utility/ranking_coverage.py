@@ -13,6 +13,7 @@ import json
 import platform
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
@@ -24,14 +25,17 @@ from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite
 from sordino.rewards.solver import minimize_ridge
 
 DELTA = 1e-6
-OBJECTIVES = {"borda": PairwiseComposite, "first-choice": FirstChoice}
+OBJECTIVES: dict[str, type[PairwiseComposite | FirstChoice]] = {
+    "borda": PairwiseComposite,
+    "first-choice": FirstChoice,
+}
 
 
 @dataclass(frozen=True)
 class Setting:
     """One world: n ballots of k candidates with d features, weights of a norm."""
 
-    statistic: str
+    statistic: Literal["borda", "first-choice"]
     epsilon: float
     n: int = 1500
     k: int = 4
@@ -64,11 +68,11 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         design = made.prepare(features, starts)
         released = design.release(ranks, entropy=SimulatedEntropy(fit))
         loss = OBJECTIVES[setting.statistic](features, starts=starts, statistic=released)
-        known = {"ridge": setting.ridge, "ball": setting.ball}
-        solution = minimize_ridge(loss, atol=1e-6 * setting.n, **known)
+        ridge, ball = setting.ridge, setting.ball
+        solution = minimize_ridge(loss, atol=1e-6 * setting.n, ridge=ridge, ball=ball)
         found = confidence_ellipsoid(
             loss, solution, covariance=design.covariance, rounding=design.rounding,
-            candidates=1, **known,
+            candidates=1, ridge=ridge, ball=ball,
         )  # fmt: skip
         inside.append(found.contains(theta, 0.95))
         ratios.append(found.radius(0.95) / found.distance(theta))

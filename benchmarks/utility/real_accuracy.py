@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import scipy.stats
+from _worlds import raw_pairs
 
 import sordino
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Unit
 from sordino.reporting.result import measure_public
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -49,7 +50,7 @@ def accuracy(epsilon: float, folder: str) -> float:
 class Central:
     """What a trusted curator promises, and the settings that decide on accuracy."""
 
-    unit: str
+    unit: Unit
     epsilon: float
     dimension: int = 512  # the default of HashedText
     shaped: bool = True
@@ -85,10 +86,10 @@ CENTRAL = (
 
 def read(name: str, folder: Path = DATA) -> sordino.Pairs:
     """Return one part of the real pairs."""
-    return sordino.read_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop=["identical"])
+    return raw_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop=["identical"])
 
 
-def _ledger(folder: str, epsilon: float, delta: float, unit: str) -> sordino.Ledger:
+def _ledger(folder: str, epsilon: float, delta: float, unit: Unit) -> sordino.Ledger:
     """Return a ledger for one release."""
     relation = REPLACE_SPECIAL if unit == "record" else REPLACE_ONE
     budget = sordino.Guarantee(epsilon, delta=delta, unit=unit, neighbors=relation, trust="central")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _worlds import dense, raw_pairs
 
 import sordino
 from sordino.mechanisms.label_sum import LabelGaussian
@@ -52,7 +53,7 @@ def judged(
                 | ({"rating": round(4 * p)} if threshold is None else {"label": p > threshold})
                 for text, p in dict(said).items()
             )
-    fitted, held_out = (sordino.read_pairs(side, levels="0..4") for side in sides)
+    fitted, held_out = (raw_pairs(side, levels="0..4") for side in sides)
     return fitted, held_out
 
 
@@ -63,7 +64,7 @@ class Spaces:
         """Compute the features once: the shape of answers, and an intercept."""
         features = suited_features(sordino.HashedText(28, word_norm=0.0), alone=True)
         self.rows, self.unseen = (
-            np.asarray(pairs.differences(features).toarray()) for pairs in (fitted, held_out)
+            dense(pairs.differences(features)) for pairs in (fitted, held_out)
         )
         self.features, self.parts = features, fitted.parts
         self.labels, self.truth = label_shares(fitted.labels), label_shares(held_out.labels)

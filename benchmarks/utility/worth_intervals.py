@@ -97,9 +97,11 @@ def metric_coverage(n: int, epsilon: float, *, fits: int, seed: int) -> dict[str
         predicted = HeldOut(differences=margins, answers=answers, flip_probability=flip)
         measured = measure_predictions(predicted, temperature=1.0)
         rate = measured.win_rate
+        assert rate is not None
+        low, high = rate.share_interval
         told: dict[str, Any] = {
             "win_rate": rate.value,
-            "win_rate_interval": rate.share_interval,
+            "win_rate_interval": [low, high],
         }
         for name in METRICS:
             found = getattr(measured, name)
@@ -112,7 +114,7 @@ def metric_coverage(n: int, epsilon: float, *, fits: int, seed: int) -> dict[str
                 off = abs(told[name] - value)
                 held[name].append(off <= 1.96 * told[f"{name}_standard_error"])
         if shown["win_rate"] is not None:
-            held["win_rate"].append(rate.lower <= wins <= rate.upper)
+            held["win_rate"].append(low <= wins <= high)
         for row in calibration_bins(margins, answers.astype(float), flip):
             held["calibration"].append(row["low"] <= row["predicted"] <= row["high"])
     return {name: float(np.mean(values)) if values else None for name, values in held.items()}
@@ -133,8 +135,8 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=60, help="of worths; 0 leaves them out")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    told_of = [
-        {"n": n, "epsilon": epsilon} | metric_coverage(n, epsilon, fits=400, seed=given.seed)
+    told_of: list[dict[str, Any]] = [
+        {"n": n, "epsilon": epsilon, **metric_coverage(n, epsilon, fits=400, seed=given.seed)}
         for n, epsilon in itertools.product([30, 100, 400, 2000], [0.5, 2.0, 8.0])
     ]
     rows = []

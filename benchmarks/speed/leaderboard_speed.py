@@ -5,7 +5,7 @@ difference of ratings and of ends of intervals from its own (in points, after as
 as it takes to converge), and the peak of memory for files of many sizes. Without --peer only ours
 is measured.
 
-    python benchmarks/speed/leaderboard.py --peer /path/to/python/with/arena-rank
+    python benchmarks/speed/leaderboard_speed.py --peer /path/to/python/with/arena-rank
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 PEER = """
 import json, sys, time
@@ -62,10 +63,11 @@ def write(path: Path, n: int, k: int) -> None:
         })  # fmt: skip
         writer = writer or parquet.ParquetWriter(path, table.schema)
         writer.write_table(table, row_group_size=1 << 18)
-    writer.close()
+    if writer is not None:
+        writer.close()
 
 
-def board(path: Path, k: int, *, private: bool) -> dict:
+def board(path: Path, k: int, *, private: bool) -> dict[str, Any]:
     """Return one board of a file that is read in pieces: time, memory and numbers."""
     import sordino
     from sordino.engines.engine import InProcess
@@ -110,9 +112,10 @@ def main() -> None:
         print(json.dumps(board(Path(given.one[0]), int(given.one[1]), private=given.one[2] == "p")))
         return
 
-    def ran(*command: str) -> dict:
+    def ran(*command: str) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout.splitlines()[-1])
+        last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return last
 
     beside, memory = [], []
     with tempfile.TemporaryDirectory() as folder:

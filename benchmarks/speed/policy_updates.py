@@ -7,7 +7,7 @@ out users who were drawn before the clock starts, as a service hands over those 
 of them again and again; ``drawing_included`` draws them on the way. An interaction is one action
 shown to one user and its reward: there are two for each user.
 
-    python benchmarks/speed/policy_optimization.py > speed.json
+    python benchmarks/speed/policy_updates.py > speed.json
 """
 
 from __future__ import annotations
