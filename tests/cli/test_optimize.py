@@ -171,6 +171,8 @@ def test_the_truth_of_a_made_up_world_is_told(folder):
     losses = told["truth"]["suboptimality"]
     assert len(losses) == 6
     assert losses[-1] == told["truth"]["output"] < losses[0]
+    unusable = told["verdict"]["word"] == "not better than a guess"
+    assert ("less than half may be" in told["verdict"]["says"]) == unusable
     assert "simulated" in told["caveats"]
     (folder / "mine.py").write_text("from sordino.environments.linear_worlds import Sphere\n"
                                     "class World(Sphere): pass\n")  # fmt: skip

@@ -88,6 +88,8 @@ def test_what_was_released_is_planned_with_for_nothing(done, folder):
     assert told["guarantee"] == first["guarantee"]
     assert told["plan"]["value"] > first["plan"]["value"]
     assert "Heuristic" in told["verdict"]["says"]
+    page = (folder / "again/report.html").read_text("utf-8")
+    assert "by a heuristic (0.5 of the proved radius)" in page
     assert audit_run(folder / "again", ledger=folder / "spend.db").verdict == "not refuted"
     table = [*again[:3], "world.csv", "--horizon", "3", "--initial", "0", "--out", "other", *LEDGER]
     refused(folder, table, 2, "features is missing")  # of four, and the reward has one

@@ -111,7 +111,7 @@ def _board(source: Json, title: str) -> dict[str, Any]:
         notes.append(f"Two items of equal rating tie in {ties} of votes (Davidson’s ν {nu:.2f}).")
     if silent:
         counted = f"{whole(len(silent))} of {whole(len(source['items']))} items"
-        notes.append(f"Of {counted} nothing is said.")
+        notes.append(f"Nothing is said of {counted}.")
     lonely = "It met no other item."
     few = "Too few votes beside the noise: nothing can be said of it."
     return {

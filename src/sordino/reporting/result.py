@@ -43,6 +43,7 @@ ENOUGH: Final = 0.6
 """So many judgments a reward has to predict if a perfect one predicts :data:`ASSUMED`."""
 ASSUMED: Final = 0.65
 _HALF = 0.5
+_STAYED = ", and less than half may be for a policy that is called usable."
 _USUAL_DIMENSION = 12  # directions that text features teach, as `sordino estimate` takes them
 _HOPELESS = 100  # times as many ballots: then items may as well be equal
 _VAGUE = 0.1  # the least standard error with which no accuracy is told
@@ -246,11 +247,12 @@ def _of_training(result: Json) -> dict[str, Any]:
     trained, truth = result["trained"], result.get("truth")
     lengths, errors = trained["lengths"], trained["errors"]
     drowned = sum(e is None or e >= size for e, size in zip(errors, lengths, strict=True))
-    told = f"In {drowned} of {len(errors)} batches the noise was larger than the update."
+    told = f"Noise was larger than the update in {drowned or 'none'} of {len(errors)} batches."
     if truth is not None:
         start, end = truth["suboptimality"][0], truth["output"]
-        told = f"In this made-up world {percent(end / start)} of what could be gained is left."
-        return {"word": USABLE if end < start * _HALF else GUESS, "says": told}
+        told = f"In this made-up world {percent(end / start)} of what could be gained is left"
+        good = end < start * _HALF
+        return {"word": USABLE if good else GUESS, "says": f"{told}{'.' if good else _STAYED}"}
     if 2 * drowned > len(errors):
         return {"word": GUESS, "says": f"{told} Fewer batches, or more people, would do better."}
     return {"word": USABLE, "says": f"{told} How good the policy is was not measured."}

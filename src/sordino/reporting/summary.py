@@ -296,10 +296,12 @@ def _describe_plan(told: Json | None) -> dict[str, Any] | None:
     if told is None:
         return None
     level = f"{at_most(float(Decimal(repr(told['confidence'])) * 100), 6)}%"
-    value = 0.0 if told["vacuous"] else told["value"]
+    if (share := told["radius_scale"]) < 1:
+        level += f" by a heuristic ({plain(share)} of the proved radius)"
+    more = "No" if told["vacuous"] else plain(told["value"])
     rows = [
-        ["Certain", f"{plain(value)} more reward in an episode than the reference."],
-        ["Gap", f"No policy has a worst case more than {plain(told['gap'])} above."],
+        ["Certain", f"{more} more reward in an episode than the reference."],
+        ["Gap", f"The worst case of no policy is more than {plain(told['gap'])} better."],
         ["At most lost", f"{plain(told['suboptimality'])} to the best policy, whatever it is."],
         ["Confidence", f"{level}, if the true weights have norm {plain(told['ball'])} or less."],
         ["World", ", ".join(f"{whole(told[name])} {what}" for name, what in _SIZES.items())],

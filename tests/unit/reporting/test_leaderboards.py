@@ -72,7 +72,9 @@ def test_places_are_written_as_people_say_them(place, said):
 def test_what_is_too_few_is_said_in_words():
     told = result(release(1, n=12, sigma=30.0))
     assert all(item["rating"] is None for item in told["leaderboard"]["items"])
-    assert "nothing can be said of it" in shown(page_of(told))
+    page = page_of(told)
+    assert "nothing can be said of it" in shown(page)
+    assert "head-to-head" not in page  # a heading over nothing
     verdict = judge(told)
     assert verdict["word"] == "too few answers"
     assert "too few votes" in verdict["says"]

@@ -173,7 +173,7 @@ def test_whole_records_and_labels_that_become_fair_coins_have_words_of_their_own
     assert "how many judgments" not in " ".join(words["unprotected"])
     words = describe_guarantee(promise(neighbors=REPLACE_SPECIAL))
     assert words["question"] == (
-        "that all labels of one person were used, and not replaced by fair coins"
+        "that all labels of one person were used, and not replaced by fair coins,"
     )
     assert words["change"] == "all labels of one person are replaced by fair coins"
     assert words["between"].startswith("Between two sets of labels of one person")
