@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -128,6 +129,7 @@ class Described:
         return {name: None if value == math.inf else value for name, value in values.items()}
 
 
+@lru_cache(maxsize=1024, typed=True)  # a forecast and a ledger ask the same again and again
 def stated(
     event: Event,
     *,
