@@ -6,6 +6,7 @@ one whole run: about a dozen sound audits below, together at most .02. What is p
 with a chance that each test states.
 """
 
+import hashlib
 import itertools
 from functools import partial
 
@@ -45,6 +46,24 @@ TEXTS = ["the answer is about bread", "music and water", "paper is kind", "a war
 def tokenizer():
     size = TinyModel(architecture="llama", vocabulary=300, width=16, layers=1, heads=2, context=32)
     return train_tokenizer(TEXTS, size)
+
+
+PRODUCTS = {}
+
+
+@pytest.fixture(autouse=True)
+def _the_same_search_once(monkeypatch):
+    """Compute what a made-up pair does to the same weights once: all searches go the same way."""
+    honest = made._row_products
+
+    def products(trainer, pair):
+        weights = torch.cat([one.detach().flatten() for one in trainer.model.parameters()])
+        key = hashlib.sha256(weights.numpy().tobytes()).digest(), repr(pair)
+        if key not in PRODUCTS:
+            PRODUCTS[key] = honest(trainer, pair)
+        return PRODUCTS[key]
+
+    monkeypatch.setattr(made, "_row_products", products)
 
 
 @pytest.fixture
