@@ -1,9 +1,9 @@
 """What test_several_processes.py lets processes do: `python _scenarios.py together|kills FOLDER`.
 
-``together`` runs in each process that a launcher started: one scenario after the other, of those
-that are named behind the folder, so that whoever was left behind by an error would spoil all that
-follow. ``kills`` starts its own pairs of processes, without a launcher that would clean up after
-them, and kills one of each.
+``together`` runs one scenario after the other, of those that are named behind the folder, in each
+process that a launcher started, or in two forks of its own: whoever was left behind by an error
+would spoil all that follow. ``kills`` starts its own pairs of processes, without a launcher that
+would clean up after them, and kills one of each.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from multiprocessing import connection
 from pathlib import Path
 
 import numpy as np
@@ -389,6 +390,43 @@ TOGETHER = (
 
 
 def together(folder, *names):
+    """Run the scenarios as one of two processes, or in two forks; if one fails, both end."""
+    if "RANK" in os.environ:
+        return run_all(folder, names)
+    port = free_port()
+    both = [forked(run_as, number, port, folder, names) for number in (0, 1)]
+    while alive := [one.sentinel for one in both if one.is_alive()]:
+        connection.wait(alive)
+        if any(one.exitcode for one in both):
+            for one in both:
+                one.kill()
+                one.join()
+    return sys.exit(any(one.exitcode for one in both))
+
+
+def forked(work, *given):
+    """Start a process that has imported all, and knows a noise that takes seconds to find."""
+    assert terms().noise_multiplier > 0
+    process = multiprocessing.get_context("fork").Process(target=work, args=given)
+    process.start()
+    return process
+
+
+def join_as(number, port):
+    """Say which of two processes this one is, as a launcher does."""
+    os.environ.update(
+        RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+    )  # fmt: skip
+
+
+def run_as(number, port, folder, names):
+    """Run the scenarios as one of two forks."""
+    join_as(number, port)
+    run_all(folder, names)
+
+
+def run_all(folder, names):
     """Run the scenarios, and write what this process found."""
     reward_trainer(folder, "joins")  # the settings of transformers join the processes
     number = Processes.here().number
@@ -418,10 +456,7 @@ POINTS = {
 
 def doomed(folder, name, number, port):
     """Train as one of two processes, one of which kills itself."""
-    os.environ.update(
-        RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-    )  # fmt: skip
+    join_as(number, port)
     signal.alarm(2 * LIMIT)
     trainer = reward_trainer(folder, name, args={"save_strategy": "steps", "save_steps": 2})
     noise = steps.add_gradient_noise
@@ -464,15 +499,9 @@ def free_port():
 
 def kills(folder):
     """Kill one process of a pair at each point, and write how both ended and how soon."""
-    context = multiprocessing.get_context("fork")
-    assert terms().noise_multiplier > 0  # it takes seconds to find, and is known after a fork
     for name in POINTS:
         port = free_port()
-        both = [
-            context.Process(target=doomed, args=(folder, name, number, port)) for number in (0, 1)
-        ]
-        for one in both:
-            one.start()
+        both = [forked(doomed, folder, name, number, port) for number in (0, 1)]
         victim, other = (both[at] for at in (POINTS[name][0], 1 - POINTS[name][0]))
         victim.join(LIMIT)
         noticed = time.perf_counter()

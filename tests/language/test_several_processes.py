@@ -97,14 +97,16 @@ def once(tmp_path_factory, pytestconfig):
 def both(once, request):
     """Return the folder of the runs, and a function to what both processes found in a scenario.
 
-    Only the scenarios run that collected tests name: a test that runs alone waits for no others.
+    Only the scenarios run that collected tests name, and some alone without torchrun, which takes
+    longer than they do: a test that runs alone waits for no others.
     """
-    port = ["--master_addr", "127.0.0.1", "--master_port", str(scenarios.free_port())]
     tests = {item.function for item in request.session.items if item.path == Path(__file__)}
     code = "".join(inspect.getsource(test) for test in tests)
     names = [each.__name__ for each in scenarios.TOGETHER if f'"{each.__name__}"' in code]
-    launcher = "-m", "torch.distributed.run", "--nproc_per_node", "2", *port
-    folder = once("together", *launcher, names=names)
+    port = ["--master_addr", "127.0.0.1", "--master_port", str(scenarios.free_port())]
+    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node", "2", *port]
+    whole = len(names) == len(scenarios.TOGETHER)
+    folder = once("together", *(torchrun if whole else ()), names=names)
 
     def found(scenario):
         return [json.loads((folder / f"{scenario}-{at}.json").read_text()) for at in (0, 1)]
