@@ -119,7 +119,7 @@ def test_a_coin_of_another_epsilon_is_found(make):
     assert all(name.endswith(("flips", "flip-rate")) for name in named)  # no coin is named
 
 
-ROWS, RUNS, FALSE_ALARMS = 300, 150, 0.05
+ROWS, RUNS, FALSE_ALARMS = 160, 150, 0.05
 
 
 @pytest.mark.deep
