@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # it is a script
 from tests.apart import apart
 
 import sordino
+from conftest import few_features
 from sordino import _random, cli
 from sordino.cli import _language_study
 from sordino.engines import exchange
@@ -265,6 +266,7 @@ if __name__ == "__main__":
     remember("composed_epsilon", accounting, _language_study)
     remember("largest_pure_epsilon", accounting)
     scenarios = json.load(sys.stdin)
-    print(json.dumps([
-        at_lines(**one) if "template" in one else at_point(**one) for one in scenarios
-    ]))  # fmt: skip
+    with few_features():
+        print(json.dumps([
+            at_lines(**one) if "template" in one else at_point(**one) for one in scenarios
+        ]))  # fmt: skip

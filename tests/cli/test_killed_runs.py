@@ -110,7 +110,7 @@ def template(tmp_path_factory):
     pulls = [f"{n % 3},{n % 2},{n % 5}" for n in range(60)]
     (made / "logs.csv").write_text("\n".join(["item,click,age", *pulls]) + "\n")
     (made / "contexts.csv").write_text("age\n1\n0\n2\n")
-    prepare = ["--noise", "draws", "--draws", "9", "--epsilon", "1", "--out", "run"]
+    prepare = ["--noise", "draws", "--draws", "9", "--epsilon", "1", "--out", "run", *SMALL]
     with chdir(made.path):
         assert cli.run(["align", "in.jsonl", *prepare, "--ledger", "run/spend.db"]) == 0
     return made.path
