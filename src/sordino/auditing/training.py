@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt64
 from scipy.stats import binom, chi2
 
@@ -191,17 +190,21 @@ def _row_products(trainer: CentralTraining, pair: TokenPair) -> tuple[float, flo
     model, seen, rows = trainer.model, [], []
     trained = [one for one in model.parameters() if one.requires_grad]
     hook = model.register_forward_hook(lambda *given: seen.append(given[-1].logits))
-    with without_dropout(model):
+    with _gradients_kept(trainer), without_dropout(model):
         try:
             loss = trainer._losses(model, [(pair,)]).sum()
         finally:
             hook.remove()
-        (behind,) = torch.autograd.grad(loss, seen, retain_graph=True)
+        seen[0].retain_grad()
+        loss.backward(inputs=seen, retain_graph=True)
+        behind = seen[0].grad.clone()
         for row in range(2):
             one = behind.new_zeros(behind.shape)
             one[row] = behind[row]
-            found = torch.autograd.grad(seen, trained, [one], retain_graph=True, allow_unused=True)
-            rows.append([None if each is None else each.double() for each in found])
+            for each in trained:
+                each.grad = None
+            seen[0].backward(one, retain_graph=True)
+            rows.append([None if each.grad is None else each.grad.double() for each in trained])
     kept = [both for both in zip(*rows, strict=True) if both[0] is not None]
     products = ((0, 0), (1, 1), (0, 1))
     first, second, inner = (
