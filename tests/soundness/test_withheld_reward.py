@@ -51,13 +51,11 @@ def shares(one, other, queries):
     for query in queries:
         claimed = one.score_range(query)
         assert claimed == other.score_range(query)
-        moved = one._scores(query) - other._scores(query)
-        yield float(np.ptp(moved)) / claimed
+        scores = [fit._scores(query) for fit in (one, other)]
+        yield float(np.ptp(scores[0] - scores[1])) / claimed
         skewed = np.linspace(0.0, -20.0, len(query))
         for reference in (np.zeros(len(query)), skewed):
-            losses = [
-                log_softmax(reference + fit._scores(query) / TEMPERATURE) for fit in (one, other)
-            ]
+            losses = [log_softmax(reference + each / TEMPERATURE) for each in scores]
             yield float(np.abs(losses[0] - losses[1]).max()) / (claimed / TEMPERATURE)
 
 
@@ -71,13 +69,9 @@ def flips(labels):
 def worst_flip(rows, labels, queries, **settings):
     """Return the largest share over all flips of all lists of labels given."""
     settings |= {"unit": "label", "neighbors": REPLACE_ONE}
-    worst = 0.0
-    for base in labels:
-        fit = withheld(rows, base, **settings)
-        for flipped in flips(base):
-            other = withheld(rows, flipped, **settings)
-            worst = max(worst, *shares(fit, other, queries))
-    return worst
+    fit = functools.cache(lambda *labels: withheld(rows, list(labels), **settings))
+    pairs = ((base, flipped) for base in labels for flipped in flips(base))
+    return max(max(shares(fit(*one), fit(*other), queries)) for one, other in pairs)
 
 
 # --- labels -----------------------------------------------------------------------------------
