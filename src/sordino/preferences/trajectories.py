@@ -157,8 +157,8 @@ class Trajectories:
         if not (kept.all() or "identical" in drop):
             raise DataError(
                 f"Comparison {int(np.flatnonzero(~kept)[0])}: the features of both trajectories "
-                "have the same sum, so neither can be preferred. Remove it, or drop all such "
-                "comparisons with drop=['identical']."
+                "have the same sum, so neither can be preferred. Nothing was released. Remove it, "
+                "or drop all such comparisons with drop=['identical'] (align: --drop identical)."
             )
         pairs = Pairs.from_features(
             rows[kept],

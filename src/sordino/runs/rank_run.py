@@ -228,7 +228,10 @@ class Rank(Offered, IntoFolder, ManyFiles):
         named = path.read_text("utf-8").splitlines() if path.is_file() else self.items.split(",")
         found = tuple(name.strip() for name in named if name.strip())
         if len(set(found)) < max(2, len(found)):
-            raise UsageError("--items must be at least two names, each once. Nothing was done.")
+            raise UsageError(
+                "--items must be at least two names, each once, separated by commas, or a file "
+                "with one in each line. Nothing was done."
+            )
         return found
 
     @property
