@@ -32,10 +32,10 @@ PUBLIC_BEYOND_EXPORTS = {
     "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
-MOST_OTHERS = 1_224  # public definitions that are neither exported nor in the set above
-MOST_LINES = 74_541  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
+MOST_OTHERS = 1_216  # public definitions that are neither exported nor in the set above
+MOST_LINES = 74_370  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
 MOST_FILES = 208
-MOST_USED_ONCE = 553
+MOST_USED_ONCE = 550
 MOST_ANY = 106
 LONGEST_FILE = 900
 SMALL_FILE = 150
