@@ -59,7 +59,7 @@ def typed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return task
 
 
-def _fits(value: object, hint: type) -> bool:
+def _fits(value: object, hint: object) -> bool:
     """Return whether a value is of an annotated type; True where the type does not tell."""
     # Arrays are lists here, and a text may be one of letters. Whether something can do what a
     # protocol asks, and which texts, numbers and shapes are permitted, the function says itself.

@@ -87,7 +87,8 @@ def simulate_pairs(
     Source:
         Bradley & Terry 1952: a is preferred to b with probability σ(r(a) − r(b)).
     """
-    _validate.integer("n", n, at_least=1), _validate.integer("seed", seed, at_least=0)
+    _validate.integer("n", n, at_least=1)
+    _validate.integer("seed", seed, at_least=0)
     if people is not None:
         _validate.integer("people", people, at_least=1)
     truth, generator = TrueReward(dict(_MARKERS)), np.random.default_rng(seed)

@@ -503,7 +503,8 @@ class LabelGaussian(SumMechanism):
             >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
             [(0.25, False), (1.084, True)]
         """
-        _validate.integer("n", n, at_least=1), _validate.integer("d", d, at_least=1)
+        _validate.integer("n", n, at_least=1)
+        _validate.integer("d", d, at_least=1)
         longest = _SHORT * _validate.positive("feature_bound", feature_bound)
         people = records_per_person
         noise = cls(epsilon, delta=delta, records_per_person=people, shaped=False, longest=longest)

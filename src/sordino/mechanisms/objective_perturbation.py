@@ -539,7 +539,8 @@ class ObjectivePerturbation(Tilt):
         """
         terms: dict[str, Any] = {"delta": delta, "bound": bound, "neighbors": neighbors}
         usual = cls(epsilon, **terms, second_moment_mu=second_moment_mu)
-        _validate.integer("n", n or 0, at_least=0), _validate.integer("d", d, at_least=1)
+        _validate.integer("n", n or 0, at_least=0)
+        _validate.integer("d", d, at_least=1)
         return replace(usual, ridge=usual.ridge_for(USUAL_RECORDS if n is None else max(n, 1), d))
 
     def ridge_for(self, n: float, d: int) -> float:
