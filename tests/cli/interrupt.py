@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # it is a script
 from tests.apart import apart
 
 import sordino
-from conftest import few_features
 from sordino import _random, cli
 from sordino.cli import _language_study
 from sordino.engines import exchange
@@ -258,6 +257,8 @@ def at_lines(folder, template, words, shown, seed, count):
 
 
 if __name__ == "__main__":
+    from conftest import few_features  # of this folder, which is the first where this is a program
+
     bandit_run._BLOCK = 4  # several entries of one run
     for module in (exchange, chunk_survey, chunks, metrics):
         module.PARTS = 4  # of few people, instead of hundreds that are almost all empty
