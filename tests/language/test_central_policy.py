@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from sordino._random import entropy
 from sordino.auditing.statistical.bounds import mu_cut, mu_from_counts
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.language.dp_sgd import training
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
 from sordino.language.models.generation import sample_answers
 from sordino.language.models.promises import CheckpointPromise
+from sordino.language.rewards.text_rewards import RewardFunction
 from sordino.language.user_level import CentralPolicyConfig, CentralPolicyTrainer, SlotPrivacy
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.privacy.accounting import composed_epsilon
@@ -645,3 +648,16 @@ def test_an_audit_of_whole_people_finds_a_clip_that_is_too_wide(make, monkeypatc
     monkeypatch.setattr(training, "ClippedSum", lambda model, bound: wide(model, 2 * bound))
     assert "worst-canary" in sordino.audit(trainer, **how).refuted_by
     assert trainer._ledger.path.read_bytes() == before
+
+
+def test_a_reward_that_reads_texts_by_how_long_others_are_is_refused(make, tiny_llama):
+    """One long prompt would change the rewards of answers to everybody else."""
+    tokenizer = load_tokenizer(tiny_llama)
+    codes = {"rope_type": "longrope", "original_max_position_embeddings": 8}
+    model = load_causal_model(tiny_llama)
+    model.config.rope_parameters = codes
+    reward = object.__new__(RewardFunction)
+    kept = SimpleNamespace(model=model, tokenizer=tokenizer, max_length=32, origin=None)
+    object.__setattr__(reward, "reward", kept)
+    with pytest.raises(UsageError, match="max_length to at most 8"):
+        make(reward=reward)

@@ -26,6 +26,7 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.algorithms.user_slots import Slots
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.language.dp_sgd.clipping import refuse_shared_lengths
 from sordino.language.dp_sgd.privacy import PaidRun, UnitPrivacy
 from sordino.language.dp_sgd.training import (
     CentralTraining,
@@ -472,6 +473,9 @@ class CentralPolicyTrainer(CentralTraining):
                 "Both answers are the policy's, and no reference is asked. Nothing was trained. "
                 "Leave reference out."
             )
+        for one in functions:
+            if isinstance(one, RewardFunction):  # it reads answers to several people at once
+                refuse_shared_lengths(one.reward.model, one.reward.tokenizer, one.reward.max_length)
         carried = [*folder_promises(policy), *reward_promises(functions)]
         each, tokenizer = privacy.updates_per_batch, self._tokens.tokenizer
         if each > 1 and args.update == "pg":
