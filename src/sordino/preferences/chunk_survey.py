@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
 from sordino._files import atomic_writer, explained
 from sordino.engines.engine import Engine, Taken
@@ -25,7 +25,7 @@ from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
 from sordino.privacy.persons import People
 
-from .chunks import Chunk, Chunks, questions
+from .chunks import Batch, Chunk, Chunks, questions
 from .comparisons import held_out_questions, refuse_one_side
 from .files import TWO_FORMS, untold
 from .records import Names, person_key, told_beside
@@ -207,14 +207,6 @@ def _entries(
     return entries
 
 
-def digest_of_chunk(chunks: Chunks, chunk: Chunk) -> bytes:
-    """Return the digest of all public fields of a chunk, as its facts keep it."""
-    digest = hashlib.sha256()
-    for batch in questions(chunks, chunk):
-        digest.update(bytes.fromhex(batch.pairs.public_digest))
-    return digest.digest()
-
-
 Part = Literal["all", "fitted", "held-out"]
 """What a survey is of: all records, those that a fit may see, or those that are held out."""
 
@@ -258,6 +250,26 @@ class ChunkSurvey:
     def __getstate__(self) -> dict[str, object]:
         """Leave behind what no task needs: the engine, whoever watches it, and who asked what."""
         return {**vars(self), "engine": None, "taken": None, "questions": None, "people": None}
+
+    def read(self, chunk: Chunk) -> Iterator[tuple[Batch, Bool[np.ndarray, " n"]]]:
+        """Yield the records of a chunk, and which count; refuse others than were surveyed."""
+        digest = hashlib.sha256()
+        for batch, counts in self.counting(chunk, questions(self.chunks, chunk), Batch.size):
+            digest.update(bytes.fromhex(batch.pairs.public_digest))
+            yield batch, counts
+        if digest.digest() != self.digests[chunk.number]:
+            raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
+
+    def counting(
+        self, chunk: Chunk, blocks: Iterable[T], size: Callable[[T], int]
+    ) -> Iterator[tuple[T, Bool[np.ndarray, " n"]]]:
+        """Yield the blocks of a chunk, each with which of its records count."""
+        out, first = self.selection.left_out(chunk.number), 0
+        for block in blocks:
+            counts = np.ones(size(block), dtype=bool)
+            counts[out[(out >= first) & (out < first + len(counts))] - first] = False
+            first += len(counts)
+            yield block, counts
 
     def divided(self) -> tuple[ChunkSurvey, ChunkSurvey]:
         """The same with only the rows that a fit may see, and with only the held-out ones."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +21,6 @@ from sordino.errors import DataError, UsageError
 
 from .comparisons import USUAL, PublicDigest, TextRules, columns_of, kept, outcomes_of, taken
 from .containers import Rows, contained, files_of, packing, plain_reader, stem_of
-from .features import Features, Matrix
 from .files import RATINGS as RATED
 from .files import records_of, untold
 from .pairs import Pairs, manifest_path, number_labels, turned_rows
@@ -412,6 +410,10 @@ class Batch(NamedTuple):
     cut: bool  # whether prompts are what both answers began with
     kinds: Int64[np.ndarray, " n"] | None = None  # which of the pairs each record is; None: itself
 
+    def size(self) -> int:
+        """Return how many records carry a preference."""
+        return len(self.pairs if self.kinds is None else self.kinds)
+
     @property
     def whole(self) -> Pairs:
         """Return the pairs of all records, one after the other."""
@@ -427,11 +429,6 @@ _COLUMNS: Final = ("keys", "prompts", "first", "second", "names", "persons", "la
 def judgments(chunks: Chunks, chunk: Chunk) -> Iterator[Pairs]:
     """Yield the raw judgments of a chunk, in batches, with all that is public of them."""
     refuse_kind(chunks, privatized=False)
-    return comparisons(chunks, chunk)
-
-
-def comparisons(chunks: Chunks, chunk: Chunk) -> Iterator[Pairs]:
-    """Yield those records of a chunk that carry a preference, with labels or answers."""
     return (batch.whole for batch in questions(chunks, chunk))
 
 
@@ -442,22 +439,10 @@ def refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
 
 
 def judged_vectors(
-    chunks: Chunks,
-    chunk: Chunk,
-    features: Features | None,
-    *,
-    privatized: bool = False,
-    seen: hashlib._Hash | None = None,
-) -> Iterator[tuple[Matrix, Integer[np.ndarray, " n"]]]:
-    """Yield (differences, labels or answers) of a chunk, in batches, in canonical order."""
-    # Of texts, `seen` is given what is public of them, as a survey keeps it.
-    refuse_kind(chunks, privatized=privatized)
-    if chunks.dimension is None:
-        for pairs in comparisons(chunks, chunk):
-            if seen is not None:
-                seen.update(bytes.fromhex(pairs.public_digest))
-            yield pairs.differences(features), pairs.labels
-        return
+    chunks: Chunks, chunk: Chunk
+) -> Iterator[tuple[np.ndarray, Integer[np.ndarray, " n"]]]:
+    """Yield (differences, labels or answers) of a chunk of vectors, in canonical order."""
+    assert chunks.dimension is not None  # noqa: S101 - for the type checker
     with _named(chunks, chunk):
         for rows, labels, _ in _vectors(chunks, chunk, chunks.dimension):
             used = rows.any(axis=1) if chunks.hides_records else slice(None)

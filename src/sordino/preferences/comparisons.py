@@ -126,6 +126,11 @@ class Questions(ABC):
         return len(self.keys)
 
     @property
+    def n(self) -> int:
+        """Return how many judgments there are, as a survey of files says it."""
+        return len(self)
+
+    @property
     def linked(self) -> bool:
         """Return whether it is known who answered."""
         return self.persons is not None

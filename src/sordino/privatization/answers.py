@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,32 +30,20 @@ from .people import LEFT_OUT, AskedPeople, PersonQuestions, record_release, shor
 from .randomization import CHANGED, Randomization, Survey, questions_of_one_person
 
 
-@dataclass(frozen=True, repr=False)
-class _PeopleInMemory(AskedPeople):
-    """The judgments of pairs in memory, by person: all of them are one part."""
-
-    questions: PersonQuestions
-
-    def asked(self, _: int) -> PersonQuestions:
-        return self.questions
-
-
 @contextmanager
 def _surveyed(
     pairs: Pairs, randomization: Randomization, *, dry_run: bool = False
-) -> Iterator[tuple[Survey, _PeopleInMemory | None]]:
+) -> Iterator[tuple[Survey, AskedPeople | None]]:
     """Yield what the public fields say; the memo is this run's until the context ends."""
-    public = ("dropped", "public_digest", "questions", "repeats")
-    survey = Survey(n=len(pairs), **{name: getattr(pairs, name) for name in public})
     if pairs.persons is None:
         randomization.refuse_unknown_people()
-        yield survey, None
+        yield Survey.of(pairs), None
         return
     with randomization.open_memo(1, dry_run=dry_run) as memo:
         keys = short_keys(pairs.persons, pairs.keys)
         asked = PersonQuestions.of(keys, pairs.labels, np.arange(len(pairs)))
-        people = _PeopleInMemory(memo, randomization.cap, asked)
-        yield people.joined(survey, InProcess()), people
+        people = AskedPeople(memo, randomization.cap, lambda _: asked)
+        yield people.joined(Survey.of(pairs), InProcess()), people
 
 
 def plan_answers(pairs: Pairs, randomization: Randomization) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add, or_
@@ -27,7 +27,7 @@ from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
-from sordino.preferences.chunks import Chunk, Chunks, Layout, judgments
+from sordino.preferences.chunks import Chunk, Chunks, Layout
 from sordino.preferences.memo import KEY, parts_of
 from sordino.preferences.pairs import Manifest, Pairs, answer_lines
 from sordino.preferences.parquet import VectorWriter, copy_tables
@@ -41,48 +41,43 @@ from .randomization import CHANGED, Randomization, Survey
 _JUDGMENT: Final = np.dtype([("key", KEY), ("row", "<u8"), ("label", "u1")])
 _ANSWERED: Final = np.dtype([("row", "<u8"), ("answer", "i1")])
 _FEW: Final = 1 << 18  # records of people who are not taken apart: files cost more than memory
-_PUBLIC: Final = ("n", "dropped", "public_digest", "questions", "repeats")  # of a survey
 
 
 @dataclass(frozen=True, repr=False)
-class _ChunkPeople(AskedPeople):
+class _Sorted:
     """The judgments of many files by person, in a folder that goes when the run ends."""
 
     # Labels lie in it hidden by a secret that only tasks of this run know, so that what a killed
     # run leaves tells none.
 
+    survey: ChunkSurvey  # how to read them
     shuffle: Exchange  # where they lie
-    # Number of the first record of each chunk, and of all records at the end.
-    starts: tuple[int, ...]
+    parts: int  # of the people
     secret: bytes = field(repr=False)  # hides the labels
 
-    def sort(self, survey: ChunkSurvey, chunk: Chunk) -> int:
+    def sort(self, chunk: Chunk) -> int:
         """Leave the judgments of a chunk, by person and with their labels hidden; count them."""
-        start = survey.starts[chunk.number]
-        found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
-        for pairs in judgments(survey.chunks, chunk):
-            digest.update(bytes.fromhex(pairs.public_digest))
-            if len(pairs):
+        start, found = self.survey.starts[chunk.number], [np.zeros(0, _JUDGMENT)]
+        for batch, _ in self.survey.read(chunk):
+            if len(pairs := batch.whole):
                 rows = np.zeros(len(pairs), _JUDGMENT)
                 rows["key"] = short_keys(pairs.persons or (), pairs.keys)
                 rows["label"] = pairs.labels
                 rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 start += len(pairs)
                 found.append(rows)
-        if digest.digest() != survey.digests[chunk.number]:
-            raise DataError(CHANGED)
         rows = np.concatenate(found)
-        parts = parts_of(rows["key"], self.memo.parts)
+        parts = parts_of(rows["key"], self.parts)
         sizes = np.bincount(parts, minlength=PARTS)
         pads = [_pad(self.secret, chunk.number, part, size) for part, size in enumerate(sizes)]
         rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
         self.shuffle.write(chunk.number, rows, parts)
-        return start - survey.starts[chunk.number]
+        return len(rows)
 
     def asked(self, part: int) -> PersonQuestions:
         """Return the questions of one part of the people, with the label given first to each."""
-        rows = self.shuffle.read(part, len(self.starts) - 1)
-        chunks = np.searchsorted(self.starts, rows["row"], side="right") - 1
+        rows = self.shuffle.read(part, len(self.survey.chunks))
+        chunks = np.searchsorted(self.survey.starts, rows["row"], side="right") - 1
         numbers, sizes = np.unique(chunks, return_counts=True)
         pads = [
             _pad(self.secret, int(chunk), part, size)
@@ -144,30 +139,28 @@ def _left_answers(work: str, part: int) -> Path:
 class AnswerChunk:
     """The task of a chunk: its records with randomized answers, in a file of their own."""
 
-    chunks: Chunks  # how to read
+    survey: ChunkSurvey  # how to read, and what is read
     parts: int | None  # in which the answers are there already, by person; else they are drawn here
     coin: RandomizedResponse  # what they are drawn with
     seed: int | None  # for study; None for system entropy
     work: str  # the folder that the part is left in
 
-    def __call__(self, given: tuple[Chunk, int, int, bytes]) -> int:
-        """Return how many answers were written to records of a chunk whose digest is known."""
-        chunk, first, last, known = given
+    def __call__(self, chunk: Chunk) -> int:
+        """Return how many answers were written to records of a chunk."""
         path = _part(self.work, chunk)
         if path.exists():
             return 0
-        digest, written = hashlib.sha256(), 0
-        stored = None
+        stored, written = None, 0
         if self.parts is not None:
-            stored = _answers_of_chunk(self.work, self.parts, first, last)
-        if len(self.chunks) == 1:  # as in memory
+            ends = self.survey.starts[chunk.number : chunk.number + 2]
+            stored = _answers_of_chunk(self.work, self.parts, *ends)
+        if len(self.survey.chunks) == 1:  # as in memory
             entropy = _random.entropy(self.seed)
         else:
             entropy = _random.entropy_of_part(self.seed, f"piece {chunk.number}")
         with written_once(path) as draft, self._writer(draft.file) as write:
-            for pairs in judgments(self.chunks, chunk):
-                digest.update(bytes.fromhex(pairs.public_digest))
-                if not len(pairs):
+            for batch, _ in self.survey.read(chunk):
+                if not len(pairs := batch.whole):
                     continue
                 if stored is None:
                     answers = self._drawn(pairs, entropy)
@@ -177,8 +170,6 @@ class AnswerChunk:
                     raise DataError(CHANGED)
                 write(pairs, answers, np.flatnonzero(answers != LEFT_OUT))
                 written += len(answers)
-            if digest.digest() != known:
-                raise DataError(CHANGED)
         return written
 
     def _drawn(self, pairs: Pairs, entropy: _random.Entropy) -> Integers:
@@ -188,10 +179,10 @@ class AnswerChunk:
     @contextmanager
     def _writer(self, file: BinaryIO) -> Iterator[Callable[[Pairs, np.ndarray, np.ndarray], None]]:
         """Yield what writes those records and answers that are used."""
-        if self.chunks.dimension is None:
+        if (dimension := self.survey.chunks.dimension) is None:
             yield lambda pairs, answers, used: file.writelines(answer_lines(pairs, answers, used))
             return
-        vectors = VectorWriter(file, self.chunks.dimension, persons=self.parts is not None)
+        vectors = VectorWriter(file, dimension, persons=self.parts is not None)
 
         def write(pairs: Pairs, answers: np.ndarray, used: np.ndarray) -> None:
             assert pairs.given is not None  # noqa: S101 - for the type checker
@@ -292,9 +283,8 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
             engine.fold(range(parts), answer_part, add, taken=taken)
         elif reservation is not None and reservation.is_noted:
             bind(folder, drawing, reservation.release_id)
-        answer = AnswerChunk(chunks, parts, mechanism, simulate_seed, work)
-        given = zip(chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True)
-        engine.fold([*given], answer, add, taken=taken)
+        answer = AnswerChunk(found, parts, mechanism, simulate_seed, work)
+        engine.fold(chunks, answer, add, taken=taken)
         join = partial(_join_file, chunks.layout, work)
         sums: dict[str, str] = engine.fold(outputs.files, join, or_, taken=taken)
         release_id = entry or _random.new_release_id()
@@ -352,23 +342,18 @@ def _surveyed(
         raise UsageError(
             "surveyed must be what survey_chunks found in these chunks. Nothing was done."
         )
-    surveying = (
-        survey_chunks(chunks, engine, scratch=scratch, taken=taken)
-        if surveyed is None
-        else nullcontext(surveyed)
-    )
-    with surveying as found:
-        survey = Survey(**{name: getattr(found, name) for name in _PUBLIC})
-        if not found.linked:
+    with ExitStack() as stack:
+        if surveyed is None:
+            reading = survey_chunks(chunks, engine, scratch=scratch, taken=taken)
+            surveyed = stack.enter_context(reading)
+        if not surveyed.linked:
             randomization.refuse_unknown_people()
-            yield found, survey, None
+            yield surveyed, Survey.of(surveyed), None
             return
-        parts = 1 if found.n <= _FEW else PARTS
-        with (
-            randomization.open_memo(parts, dry_run=dry_run) as memo,
-            opened_exchange(_JUDGMENT, scratch) as shuffle,
-        ):
-            secret, starts = _random.new_secret(), found.starts
-            people = _ChunkPeople(memo, randomization.cap, shuffle, starts, secret)
-            engine.fold(chunks, partial(people.sort, found), add, taken=taken)
-            yield found, people.joined(survey, engine), people
+        parts = 1 if surveyed.n <= _FEW else PARTS
+        memo = stack.enter_context(randomization.open_memo(parts, dry_run=dry_run))
+        shuffle = stack.enter_context(opened_exchange(_JUDGMENT, scratch))
+        judged = _Sorted(surveyed, shuffle, parts, _random.new_secret())
+        engine.fold(chunks, judged.sort, add, taken=taken)
+        people = AskedPeople(memo, randomization.cap, judged.asked)
+        yield surveyed, people.joined(Survey.of(surveyed), engine), people

@@ -6,7 +6,6 @@ rest coins are drawn, and stored before anybody sees them.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,15 +62,12 @@ def _persons(keys: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, repr=False)
-class AskedPeople(ABC):
+class AskedPeople:
     """People whose questions are answered, in the parts of their memo."""
 
     memo: AnswerMemo  # what they answered before
     cap: int | None  # the most questions of one person; None for all
-
-    @abstractmethod
-    def asked(self, part: int) -> PersonQuestions:
-        """Return the questions of one part of the people."""
+    asked: Callable[[int], PersonQuestions]  # the questions of one part of the people
 
     def joined(self, survey: Survey, engine: Engine) -> Survey:
         """Return a survey with what it says of people."""

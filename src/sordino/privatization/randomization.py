@@ -26,6 +26,7 @@ from sordino import _random, _validate
 from sordino._files import sole_holder
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import most_questions
@@ -120,7 +121,6 @@ class Survey:
 
     n: int
     dropped: int
-    public_digest: str
     questions: np.ndarray | None = field(repr=False)  # by which a ledger knows data sets
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     # Where persons are known: what is about to be answered, who would have how many coins on an
@@ -128,6 +128,12 @@ class Survey:
     counts: Counts | None = field(default=None, repr=False)
     people_on: Callable[[str], People | None] = field(default=lambda _: None, repr=False)
     parts: int = 1
+
+    @classmethod
+    def of(cls, source: Comparisons | ChunkSurvey) -> Survey:
+        """Return what the public fields say of judgments, in memory or in files."""
+        names = ("n", "dropped", "questions", "repeats")
+        return cls(**{name: getattr(source, name) for name in names})
 
     @property
     def linked(self) -> bool:

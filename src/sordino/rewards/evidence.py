@@ -25,8 +25,8 @@ from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.ellipsoid import stacked
 from sordino.mechanisms.grid import Matrix, each_added, row_weights
-from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
-from sordino.preferences.chunks import Chunk, Chunks, judged_vectors
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk, Chunks, judged_vectors, refuse_kind
 from sordino.preferences.comparisons import MEASURING, Comparisons, folds_of, question_numbers
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import PrivatePairs
@@ -316,26 +316,21 @@ def _counted(
     survey: ChunkSurvey, features: Features | None, answers: object, chunk: Chunk
 ) -> Iterator[_Block]:
     """Yield the rows of a chunk that count; of texts, refuse others than were surveyed."""
-    out, seen = survey.selection.left_out(chunk.number), hashlib.sha256()
-    first, start = 0, survey.starts[chunk.number] - survey.selection.before(chunk.number)
-    for rows, labels in judged_vectors(
-        survey.chunks, chunk, features, privatized=bool(answers), seen=seen
-    ):
-        counts = np.ones(len(labels), dtype=bool)
-        counts[out[(out >= first) & (out < first + len(labels))] - first] = False
-        first += len(labels)
+    refuse_kind(survey.chunks, privatized=bool(answers))
+    start = survey.starts[chunk.number] - survey.selection.before(chunk.number)
+    if features is None:
+        vectors = judged_vectors(survey.chunks, chunk)
+        blocks: Any = survey.counting(chunk, vectors, lambda block: len(block[1]))
+    else:
+        texts = ((batch.whole, counts) for batch, counts in survey.read(chunk))
+        blocks = (((one.differences(features), one.labels), counts) for one, counts in texts)
+    for (rows, labels), counts in blocks:
         kept = rows if counts.all() else rows[np.flatnonzero(counts)]
         if kept.shape[0]:
             numbers = kept.data if issparse(kept) else kept
             _validate.finite_array("features", np.ravel(numbers), ndim=1)
             yield start, kept, labels[counts]
             start += kept.shape[0]
-    if features is not None and seen.digest() != survey.digests[chunk.number]:
-        raise _changed(chunk)
-
-
-def _changed(chunk: Chunk) -> DataError:
-    return DataError(f"{chunk.name} changed while it was read. Nothing was released.")
 
 
 @dataclass(frozen=True)
@@ -393,8 +388,8 @@ def _verified(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the blocks of a chunk; after the last one, compare the chunk with the survey."""
     yield from read(chunk)
-    if digest_of_chunk(survey.chunks, chunk) != survey.digests[chunk.number]:
-        raise _changed(chunk)
+    for _ in survey.read(chunk):
+        pass  # it says if they are others
 
 
 def width_of(chunks: Chunks, features: Features | None) -> int:

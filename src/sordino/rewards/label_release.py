@@ -263,9 +263,8 @@ class Judged:
     def promise(self, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
         source = self.source
-        n = source.n if isinstance(source, ChunkSurvey) else len(source)
         terms = {"linked": source.linked, "repeats": source.repeats}
-        promise = promise_of(mechanism, ledger, entropy, n=n, **terms)
+        promise = promise_of(mechanism, ledger, entropy, n=source.n, **terms)
         for event, asked, people in self.shares(mechanism, promise):
             ledger.check(event, promise=promise, questions=asked, people=people)
         return promise

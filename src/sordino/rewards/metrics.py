@@ -30,10 +30,9 @@ from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
 from sordino.mechanisms.grid import each_added
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk, comparisons
+from sordino.preferences.chunks import Chunk
 from sordino.preferences.comparisons import FOLDS, MEASURING
 from sordino.preferences.features import Features
-from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import person_key
 
 from .evidence import MOST_FEATURES, Design, Evidence, added_and_largest
@@ -283,17 +282,13 @@ def _predict(
     chunk: Chunk,
 ) -> int:
     """Leave the predictions for those answers of a chunk that count; return how many there are."""
-    out, first, found = survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
-    for pairs in comparisons(survey.chunks, chunk):
-        assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
-        counts = np.ones(len(pairs), dtype=bool)
-        counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
-        first += len(pairs)
+    found = [np.zeros(0, _ROW)]
+    for batch, counts in survey.read(chunk):
         if not len(kept := np.flatnonzero(counts)):
             continue
-        rows = np.zeros(len(kept), _ROW)
+        pairs, rows = batch.whole, np.zeros(len(kept), _ROW)
         rows["difference"] = pairs.differences(features)[kept] @ weights
-        rows["answer"] = pairs.labels[kept]
+        rows["answer"] = pairs.labels[kept]  # labels are answers here
         if pairs.persons is not None:
             digests = b"".join(person_key(pairs.persons[index])[:16] for index in kept)
             rows["who"] = np.frombuffer(digests, dtype=">u8").reshape(-1, 2)

@@ -26,7 +26,7 @@ from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import drawn_bits
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk, Chunks, judged_vectors, judgments
+from sordino.preferences.chunks import Chunk, Chunks, judged_vectors, judgments, refuse_kind
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, UNDECIDED
@@ -90,7 +90,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         )
     ball = _validate.workable("ball", ball)
     entropy = _random.entropy(simulate_seed)
-    n = (len(records) if isinstance(records, Pairs) else records.n) + records.dropped
+    n = records.n + records.dropped
     promise = record_promise(mechanism, ledger, entropy, n=n, features=features)
     _refuse_unpaid(second_moment, mechanism)
     if ellipsoid and second_moment is None:
@@ -272,8 +272,9 @@ def _clipped_blocks(
     chunk: Chunk,
 ) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
     """Yield (the block's name, records, labels) of all records that carry a preference."""
+    refuse_kind(chunks, privatized=False)
     if features is None:
-        blocks = judged_vectors(chunks, chunk, None)
+        blocks = judged_vectors(chunks, chunk)
     else:
         read = (pairs for pairs in judgments(chunks, chunk) if len(pairs))
         blocks = ((record_differences(pairs, features), pairs.labels) for pairs in read)

@@ -6,7 +6,6 @@ spend is written before noise is drawn; what is made of it afterwards is free.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from sordino.mechanisms.label_sum import LabelGaussian, coefficients
 from sordino.mechanisms.randomized_response import NonPrivate, debiased_choices
 from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian, pair_rows
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk, judgments, questions, refuse_kind
+from sordino.preferences.chunks import Chunk, judgments, refuse_kind
 from sordino.preferences.comparisons import ItemDifferences
 from sordino.preferences.files import untold
 from sordino.preferences.pairs import Pairs, PrivatePairs
@@ -311,21 +310,11 @@ def _tallied(
 ) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"], Int64[np.ndarray, " k"]]]:
     """Yield (0, rows, labels, how many) of the rows of a chunk that count; refuse another chunk."""
     refuse_kind(survey.chunks, privatized=False)
-    out = survey.selection.left_out(chunk.number)
-    first, digest = 0, hashlib.sha256()
-    for pairs, _, _, kinds in questions(survey.chunks, chunk):
-        digest.update(bytes.fromhex(pairs.public_digest))
-        counts = np.ones(len(pairs) if kinds is None else len(kinds), dtype=np.int64)
-        counts[out[(out >= first) & (out < first + len(counts))] - first] = 0
-        first += len(counts)
-        if kinds is not None:
-            counts = np.bincount(kinds, counts, len(pairs)).astype(np.int64)
-        used = np.flatnonzero(counts)
-        if len(used):
-            rows = pairs.differences(items)
-            yield 0, rows[used], pairs.labels[used], counts[used]
-    if survey.linked and digest.digest() != survey.digests[chunk.number]:
-        raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
+    for (pairs, _, _, kinds), counts in survey.read(chunk):
+        each = np.arange(len(pairs)) if kinds is None else kinds
+        times = np.bincount(each, counts, len(pairs)).astype(np.int64)
+        if len(used := np.flatnonzero(times)):
+            yield 0, pairs.differences(items)[used], pairs.labels[used], times[used]
 
 
 def _boards(
@@ -506,7 +495,7 @@ def _release_records(
             f"The mechanism is for {mechanism.neighbors.name} and the ledger for {neighbors.name}. "
             "Nothing was released. Make both for the same."
         )
-    n = (len(battles) if isinstance(battles, Pairs) else battles.n) + battles.dropped
+    n = battles.n + battles.dropped
     promise = record_promise(mechanism, ledger, entropy, n=n, features=items)
     ledger.check(mechanism.event, promise=promise)  # before the work on many records
     table = _record_rows(battles, items).fold(partial(_table, k), np.add)

@@ -20,10 +20,9 @@ from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, SordinoError, UsageError
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
 from sordino.preferences import chunks as module
-from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import find_chunks, judgments
 from sordino.preferences.parquet import _row_batches
-from sordino.rewards import evidence
 from sordino.rewards.evidence import counted_vectors
 from sordino.runs.settings import ManyFiles
 from sordino.runs.tables import _files_rows as files_rows
@@ -110,8 +109,8 @@ def test_no_more_row_groups_are_asked_for_at_once_than_fill_a_batch(tmp_path):
 def test_texts_are_read_once_for_all_passes_and_labels_lie_hidden(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LINES", 24)
     chunks = find_chunks(write(tmp_path / "a.jsonl", [row(i, int(i % 60 > 2)) for i in range(60)]))
-    read, made = evidence.judged_vectors, []
-    monkeypatch.setattr(evidence, "judged_vectors", lambda *a, **k: made.append(a) or read(*a, **k))
+    read, made = ChunkSurvey.read, []
+    monkeypatch.setattr(ChunkSurvey, "read", lambda *a: made.append(a) or read(*a))
     with survey_chunks(chunks, InProcess()) as found:
         rows = counted_vectors(found, sordino.HashedText(dimension=40))
         passes = [[block for chunk in chunks for block in rows.read(chunk)] for _ in range(3)]

@@ -90,7 +90,7 @@ def test_texts_are_the_records_of_one_file(tmp_path, monkeypatch, suffix):
     assert tuple(key for block in blocks for key in block.keys) == whole.keys
     assert np.concatenate([block.labels for block in blocks]).tolist() == whole.labels.tolist()
     features = HashedText(dimension=32)
-    vectors = [x for chunk in found.chunks for x, _ in judged_vectors(found, chunk, features)]
+    vectors = [block.differences(features) for block in blocks]
     assert np.array_equal(
         np.concatenate([x.toarray() for x in vectors]), whole.differences(features).toarray()
     )
@@ -178,7 +178,7 @@ def test_vectors_are_those_of_from_features(tmp_path, fixed):
     whole = Pairs.from_features(x, y)
     found = find_chunks(tmp_path)
     assert (found.layout, found.dimension) == ("vectors", 3)
-    lean = [block for chunk in found.chunks for block in judged_vectors(found, chunk, None)]
+    lean = [block for chunk in found.chunks for block in judged_vectors(found, chunk)]
     assert np.array_equal(np.concatenate([x for x, _ in lean]), whole.given)
     assert np.concatenate([labels for _, labels in lean]).tolist() == whole.labels.tolist()
     assert tuple(key for block in everything(found) for key in block.keys) == whole.keys

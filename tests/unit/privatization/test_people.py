@@ -8,8 +8,7 @@ import pytest
 from sordino.engines.engine import InProcess
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.memo import AnswerMemo
-from sordino.privatization.answers import _PeopleInMemory
-from sordino.privatization.people import LEFT_OUT, PersonQuestions
+from sordino.privatization.people import LEFT_OUT, AskedPeople, PersonQuestions
 from sordino.privatization.randomization import Counts
 
 COIN = RandomizedResponse(1.0)
@@ -39,7 +38,7 @@ def people(folder, keys, cap=None):
         memo = AnswerMemo.bound(folder, {}, {}, 1)
     labels = np.ones(len(keys), np.int8)
     asked = PersonQuestions.of(np.array(keys, "S32"), labels, np.arange(len(keys)))
-    return _PeopleInMemory(memo, cap, asked)
+    return AskedPeople(memo, cap, lambda _: asked)
 
 
 def used(asked, answers):
@@ -104,6 +103,6 @@ def test_repeats_have_the_answer_to_the_label_that_was_given_first(tmp_path):
     keys = np.array([questions(2)[at] for at in (1, 0, 1)], "S32")
     asked = PersonQuestions.of(keys, np.array([0, 1, 1], np.int8), np.arange(3))
     AnswerMemo.make(tmp_path, {})
-    asking = _PeopleInMemory(AnswerMemo.bound(tmp_path, {}, {}, 1), None, asked)
+    asking = AskedPeople(AnswerMemo.bound(tmp_path, {}, {}, 1), None, lambda _: asked)
     _, answers, _ = asking.answers(0, COIN, "a1", Words())
     assert answers[asked.which].tolist() == [0, 1, 0]
