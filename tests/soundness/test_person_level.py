@@ -10,14 +10,13 @@ import math
 import os
 import tempfile
 from collections import Counter
-from contextlib import nullcontext
 from fractions import Fraction
 from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.privatized import privatize_file
+from tests.privatized import privatize_file, privatize_rows, wherever
 
 import sordino
 from sordino import _random
@@ -32,6 +31,7 @@ from sordino.privatization.people import AskedPeople, _persons
 from sordino.privatization.randomization import Randomization
 
 from .test_privatization import CHANCE, COIN, FLIP, KEEP, ONCE, TapeEmptyError, rows_of
+from .test_privatization_order import raced, racing
 
 pytestmark = pytest.mark.usefixtures("few_parts")
 
@@ -398,27 +398,13 @@ def test_a_cap_of_numpy_is_a_number(tmp_path):
     assert (len(private), private.guarantee.epsilon) == (20, 2 * ONCE)
 
 
-@pytest.mark.parametrize("owner", [Randomization, SystemEntropy], ids=["reserving", "drawing"])
+@racing
 def test_two_processes_at_once_never_answer_more_than_the_ledger_counts(
     tmp_path, monkeypatch, owner
 ):
-    alone = "sordino.privatization.randomization.sole_holder"
-    monkeypatch.setattr(alone, lambda *_, **__: nullcontext())
     ledger, pairs = new_ledger(tmp_path), read_pairs(rows_of(people(15, 6), [1] * 90))
-    name = "pay" if owner is Randomization else "words"
-    honest, others = getattr(owner, name), []
-
-    def slow(self, *given):
-        result = honest(self, *given)
-        if not others:
-            others.append(None)
-            others[0] = privatize(pairs, COIN, ledger=Ledger.open(ledger.path), cap=2)
-        return result
-
-    monkeypatch.setattr(owner, name, slow)
-    mine = privatize(pairs, COIN, ledger=ledger, cap=2)
     answered = set()
-    for private in (mine, others[0]):
+    for private in raced(monkeypatch, owner, pairs, ledger, cap=2):
         rows = set(zip(private.persons, private.keys, strict=True))
         assert max(Counter(person for person, _ in rows).values()) == 2
         answered |= rows
@@ -465,20 +451,13 @@ def test_capped_answers_of_labels_are_certified_for_one_label(linear_world, tmp_
 # --- what is refused, before anything is spent ---
 
 
-def test_over_budget_nothing_is_drawn(tmp_path, monkeypatch):
-    ledger = new_ledger(tmp_path, epsilon=1.9 * ONCE)
+@wherever
+@pytest.mark.parametrize("cap", [None, 2])
+def test_over_budget_nothing_is_drawn(tmp_path, monkeypatch, cap, place):
+    ledger, rows = new_ledger(tmp_path, epsilon=1.9 * ONCE), rows_of(THREE, (1, 0, 1))
     monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("something was drawn"))
-    for cap in (None, 2):
-        with pytest.raises(BudgetExceeded):
-            privatize(read_pairs(rows_of(THREE, (1, 0, 1))), COIN, ledger=ledger, cap=cap)
-        with pytest.raises(BudgetExceeded):
-            privatize_file(
-                write(tmp_path, THREE, (1, 0, 1)),
-                tmp_path / "out.jsonl",
-                COIN,
-                ledger=ledger,
-                cap=cap,
-            )
+    with pytest.raises(BudgetExceeded):
+        privatize_rows(place, rows, tmp_path, COIN, ledger=ledger, cap=cap)
     assert ledger.spends == ()
 
 

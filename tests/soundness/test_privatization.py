@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.privatized import privatize_file
+from tests.privatized import privatize_file, privatize_rows, wherever
 from tests.tiers import few
 
 from sordino import _random
@@ -45,9 +45,9 @@ class TapeEmptyError(Exception):
     """The code wants one more coin than was decided so far."""
 
 
-def new_ledger(epsilon=10.0, trust="central", folder=None):
+def new_ledger(epsilon=10.0, trust="central", folder=None, unit="label"):
     folder = Path(folder or tempfile.mkdtemp())
-    budget = Guarantee(epsilon, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust=trust)
+    budget = Guarantee(epsilon, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust=trust)
     return Ledger.open(folder / "spend.db", data="answers", budget=budget)
 
 
@@ -279,20 +279,24 @@ def test_half_the_noise_is_refuted(monkeypatch):
     assert loss(in_memory, ONE_RECORD) > COIN.epsilon
 
 
+@wherever
 @pytest.mark.parametrize("fresh", [False, True])
-def test_stored_answers_that_were_changed_are_not_released_as_paid_for(tmp_path, fresh):
+def test_stored_answers_that_were_changed_are_not_released_as_paid_for(tmp_path, fresh, place):
     """Somebody writes labels into the memo: the entry that is said to have paid never drew them."""
-    budget = Guarantee(9.0, delta=0.0, unit="person", neighbors=REPLACE_ONE, trust="central")
-    ledger = Ledger.open(tmp_path / "spend.db", data="answers", budget=budget)
-    pairs = read_pairs(rows_of([("ana", "q"), ("ben", "q")], [1, 0]))
-    privatize(pairs, COIN, ledger=ledger)
-    privatize(pairs, COIN, ledger=ledger)
+    ledger = new_ledger(9.0, folder=tmp_path, unit="person")
+
+    def run(case):
+        rows = rows_of(case, [1] * len(case))
+        return privatize_rows(place, rows, tmp_path, COIN, ledger=ledger)
+
+    assert run(TWO_PEOPLE) == run(TWO_PEOPLE)
     for path in ledger.path.with_suffix(".memo").glob("*.npy"):
         found = np.load(path)
         found["answer"] = 1 - found["answer"]
         np.save(path, found)
-    asked = [("ana", "q"), ("ana", "r")] if fresh else [("ana", "q")]
     before = [row for row in ledger.rows if row.kind in {"commit", "repeat"}]
+    files = list(tmp_path.rglob("out/*.json*"))
     with pytest.raises(PrivacyError, match="not what it drew"):
-        privatize(read_pairs(rows_of(asked, [1] * len(asked))), COIN, ledger=ledger)
+        run(TWO_QUESTIONS if fresh else ONE_RECORD)
     assert [row for row in ledger.rows if row.kind in {"commit", "repeat"}] == before
+    assert list(tmp_path.rglob("out/*.json*")) == files

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from tests.privatized import privatize_file
+from tests.privatized import privatize_file, privatize_rows, wherever
 from tests.soundness.test_release_order import durable_kinds
 
 from sordino._random import SystemEntropy
@@ -85,20 +85,16 @@ def test_a_coin_before_the_entry_is_caught_by_the_same_spy(tmp_path, monkeypatch
     assert not all(kinds == ["open", "reserve"] for kinds, _ in seen)
 
 
+@wherever
 @pytest.mark.parametrize("case", ALL_CASES, ids=NAMES)
-def test_over_budget_no_coin_is_drawn_and_nothing_is_written(tmp_path, monkeypatch, case):
+def test_over_budget_no_coin_is_drawn_and_nothing_is_written(tmp_path, monkeypatch, case, place):
     ledger = new_ledger(0.4, folder=tmp_path)
     seen = watch_coins(monkeypatch, ledger.path)
-    rows = rows_of(case, (1,) * len(case))
     with pytest.raises(BudgetExceeded):
-        privatize(read_pairs(rows), COIN, ledger=ledger)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(BudgetExceeded):
-        privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
+        privatize_rows(place, rows_of(case, (1,) * len(case)), tmp_path, COIN, ledger=ledger)
     assert seen == []
     assert durable_kinds(ledger.path) == ["open"]
-    assert not list(tmp_path.glob("*out*"))
+    assert not list(tmp_path.rglob("out/*.json*"))
 
 
 def test_an_output_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch):
@@ -136,37 +132,34 @@ def test_it_is_the_first_judgment_that_is_answered(tmp_path, monkeypatch):
         assert private.answers.tolist() == [labels[0]] * 2
 
 
-def test_stored_answers_are_bound_to_their_coin(tmp_path):
+@wherever
+def test_stored_answers_are_bound_to_their_coin(tmp_path, place):
     ledger = new_ledger(folder=tmp_path)
-    pairs = read_pairs(rows_of(TWO_PEOPLE, (1, 0)))
-    privatize(pairs, COIN, ledger=ledger)
+    rows = rows_of(TWO_PEOPLE, (1, 0))
+    privatize_rows(place, rows, tmp_path, COIN, ledger=ledger)
     for other in ({"mechanism": RandomizedResponse(0.6)}, {"mechanism": COIN, "simulate_seed": 1}):
         with pytest.raises(PrivacyError, match="other settings"):
-            privatize(pairs, **other, ledger=ledger)
+            privatize_rows(place, rows, tmp_path, **other, ledger=ledger)
     assert len(ledger.spends) == 1
 
 
-def test_stored_answers_are_bound_to_their_ledger(tmp_path):
-    pairs = read_pairs(rows_of(TWO_PEOPLE, (1, 0)))
-    privatize(pairs, COIN, ledger=new_ledger(folder=tmp_path))
+@wherever
+def test_stored_answers_are_bound_to_their_ledger(tmp_path, place):
+    rows = rows_of(TWO_PEOPLE, (1, 0))
+    privatize_rows(place, rows, tmp_path, COIN, ledger=new_ledger(folder=tmp_path))
     (tmp_path / "spend.db").unlink()
     fresh = new_ledger(9.0, folder=tmp_path)
     with pytest.raises(PrivacyError, match="another ledger"):
-        privatize(pairs, COIN, ledger=fresh)
+        privatize_rows(place, rows, tmp_path, COIN, ledger=fresh)
     assert fresh.spends == ()
 
 
-@pytest.mark.parametrize("owner", [Randomization, SystemEntropy], ids=["reserving", "drawing"])
-def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkeypatch, owner):
-    """A second run does all its work while the first one reserves, or while it draws.
-
-    They take turns; this is what holds where a file system knows no locks.
+def raced(monkeypatch, owner, pairs, ledger, **more):
+    """Return what two runs release: a second one does all its work while the first one reserves,
+    or while it draws. They take turns; this is what holds where a file system knows no locks.
     """
     alone = "sordino.privatization.randomization.sole_holder"
     monkeypatch.setattr(alone, lambda *_, **__: nullcontext())
-    ledger = new_ledger(folder=tmp_path)
-    case = [(f"p{i}", "q") for i in range(40)]
-    pairs = read_pairs(rows_of(case, [1] * 40))
     name = "pay" if owner is Randomization else "words"
     honest, others = getattr(owner, name), []
 
@@ -174,12 +167,24 @@ def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkey
         result = honest(self, *given)
         if not others:
             others.append(None)
-            others[0] = privatize(pairs, COIN, ledger=Ledger.open(ledger.path))
+            others[0] = privatize(pairs, COIN, ledger=Ledger.open(ledger.path), **more)
         return result
 
     monkeypatch.setattr(owner, name, slow)
-    mine = privatize(pairs, COIN, ledger=ledger)
-    assert mine.answers.tolist() == others[0].answers.tolist()
+    return privatize(pairs, COIN, ledger=ledger, **more), others[0]
+
+
+racing = pytest.mark.parametrize(
+    "owner", [Randomization, SystemEntropy], ids=["reserving", "drawing"]
+)
+
+
+@racing
+def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkeypatch, owner):
+    ledger = new_ledger(folder=tmp_path)
+    pairs = read_pairs(rows_of([(f"p{i}", "q") for i in range(40)], [1] * 40))
+    mine, others = raced(monkeypatch, owner, pairs, ledger)
+    assert mine.answers.tolist() == others.answers.tolist()
     assert len(Ledger.open(ledger.path).spends) == 2
 
 

@@ -479,7 +479,7 @@ class _OfRecords(_Estimate):
         if self.chunks is not None and self.survey is None:
             return None
         source = self.source
-        return (len(source) if isinstance(source, Pairs) else source.n) + source.dropped
+        return source.n + source.dropped
 
     @property
     def n(self) -> int | None:

@@ -334,8 +334,7 @@ class _RankRun(FolderRun):
 
     @staticmethod
     def _all_records(source: Questions | ChunkSurvey) -> int:
-        n = source.n if isinstance(source, ChunkSurvey) else len(source)
-        return n + int(getattr(source, "dropped", 0))  # no ballot is dropped
+        return source.n + int(getattr(source, "dropped", 0))  # no ballot is dropped
 
     def account(self, *, planning: bool) -> Ledger:
         """Return the ledger that pays; refuse a board that these votes cannot be added to."""
