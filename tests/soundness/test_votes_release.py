@@ -346,14 +346,18 @@ def test_nothing_of_a_record_is_read_or_told(tmp_path, change, said):
     assert ledger.remaining_epsilon() == 1e4
 
 
-def test_a_record_with_several_labels_is_no_vote_for_each(tmp_path):
+@pytest.mark.parametrize("place", ["memory", "files"])
+def test_a_record_with_several_labels_is_no_vote_for_each(tmp_path, place):
     names = {"first_name": "a", "second_name": "b"}
-    pairs = read_pairs([{"prompt": "p", "first": "x", "second": "y", "labels": [1, 0, 1], **names}])
-    assert len(pairs) == 3
+    record = {"prompt": "p", "first": "x", "second": "y", "labels": [1, 0, 1], **names}
+    (path := tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     mechanism = record_mechanism(1.0, delta=1e-6, items=4, neighbors=REPLACE_ONE)
     ledger = ledger_at(tmp_path / "a.db", unit="record")
-    with pytest.raises(PrivacyError, match="a record of its own"):
-        release_votes(pairs, mechanism, items=ITEMS, ledger=ledger)
+    with survey_chunks(find_chunks(path), InProcess()) as survey:
+        battles = read_pairs(path) if place == "memory" else survey
+        assert battles.n == 3
+        with pytest.raises(PrivacyError, match="a record of its own"):
+            release_votes(battles, mechanism, items=ITEMS, ledger=ledger)
     assert ledger.remaining_epsilon() == 1e4
 
 

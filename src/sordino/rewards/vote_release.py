@@ -538,6 +538,7 @@ def _blocks(
     yield 0, sparse.csr_array((0, items.dimension)), np.zeros(0, np.int8)
     with untold(hides_records=True):
         for pairs in judgments(survey.chunks, chunk):
+            pairs.refuse_shared()
             yield 0, pairs.differences(items), pairs.labels
 
 
