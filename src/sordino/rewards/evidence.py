@@ -318,9 +318,10 @@ def _counted(
     """Yield the rows of a chunk that count; of texts, refuse others than were surveyed."""
     refuse_kind(survey.chunks, privatized=bool(answers))
     start = survey.starts[chunk.number] - survey.selection.before(chunk.number)
+    blocks: Iterator[tuple[tuple[Matrix, Integer[np.ndarray, " n"]], Bool[np.ndarray, " n"]]]
     if features is None:
         vectors = judged_vectors(survey.chunks, chunk)
-        blocks: Any = survey.counting(chunk, vectors, lambda block: len(block[1]))
+        blocks = survey.counting(chunk, vectors, lambda block: len(block[1]))
     else:
         texts = ((batch.whole, counts) for batch, counts in survey.read(chunk))
         blocks = (((one.differences(features), one.labels), counts) for one, counts in texts)
