@@ -302,3 +302,25 @@ def test_the_command_prints_what_python_returns(spent, capsys, form):
     app(args=[*words, "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert found == {"form": form, "text": export(ledger, form)}
+
+
+@pytest.mark.parametrize("named", few(["", "one"], first=2))
+def test_an_export_of_several_data_sets_is_of_the_largest_of_them(tmp_path, named, capsys):
+    """Whether the ledger was made for all of them, or for the one of which least was spent."""
+    path, budget = tmp_path / "spend.db", promise_of(Relation.REPLACE_ONE, delta=1e-5)
+    sordino.Ledger.create(path, data=named or None, budget=budget)
+    for data, events in {"one": {COIN: 1}, "other": {COIN: 3, NORMAL: 2}}.items():
+        for event, count in events.items():
+            ledger = sordino.Ledger.open(path, data=data, budget=budget)
+            ledger.reserve(event, promise=promise_of(Relation.REPLACE_ONE), count=count)
+    whole = sordino.Ledger.read(path)
+    assert whole.total() == whole.about("other").total()
+    event, relation = dp_event(whole)
+    assert_never_below(event, relation, {COIN: 3, NORMAL: 2}, Relation.REPLACE_ONE)
+    said = " ".join(json.loads(export(whole, "dp-event"))["said"])
+    assert "everything on one ledger together" in said
+    said = " ".join(json.loads(export(whole.about("one"), "dp-event"))["said"])
+    assert "the data set 'one', and of no other, on one ledger" in said
+    app(args=["ledger", "show", str(path), "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["total"]["epsilon"] == whole.about("other").total().epsilon

@@ -48,7 +48,7 @@ class _Show(Json):
 def _show(settings: _Show) -> None:
     """Show the budget, the total and every entry."""
     found = Ledger.read(settings.where, data=settings.data)
-    view = describe_ledger_rows(found)
+    view, total = describe_ledger_rows(found), found.total()
     rows = {
         "data": view["data"] or f"{len(found.data_sets)} data sets; what is largest of each",
         **{
@@ -56,7 +56,7 @@ def _show(settings: _Show) -> None:
             for unit, budget in found.budgets.items()
         },
         **{f"one {unit}": account["says"] for unit, account in view["accounts"].items()},
-        "caveats": ", ".join((view["budget"] or {}).get("caveats", ())) or "none",
+        "caveats": ", ".join(total.caveats if total else ()) or "none",
         "head": view["head"],
         "rows": str(view["rows"]),
     }

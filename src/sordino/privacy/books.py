@@ -16,10 +16,12 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from hashlib import sha256
+from operator import or_
 from pathlib import Path
 from typing import Any, get_args
 
@@ -725,11 +727,20 @@ class DataSets:
         """Return whether a row counts in a data set."""
         return EVERY in {row.data, data} or self.names[row.data] == self.names.get(data)
 
-    def total(self, data: str, unit: Unit, delta: float) -> Guarantee | None:
-        """Return what everything promises to one unit of a data set, or of whichever it is."""
+    def _spent(self, data: str, unit: Unit) -> tuple[list[Spent], NeighboringRelation]:
+        """Return what was spent of a unit of a data set, or of each, and under which relation."""
         spent = [books.spent[unit] for books in self.of(data)]
         relations = {held.relation() for held in spent if held.promises}
-        relation = relations.pop() if len(relations) == 1 else REPLACE_ONE
+        return spent, relations.pop() if len(relations) == 1 else REPLACE_ONE
+
+    def events(self, data: str, unit: Unit) -> Counter[Event]:
+        """Return what was done at most to one unit of a data set, or of whichever it is."""
+        spent, relation = self._spent(data, unit)
+        return reduce(or_, (held.spend(relation).together() for held in spent))
+
+    def total(self, data: str, unit: Unit, delta: float) -> Guarantee | None:
+        """Return what everything promises to one unit of a data set, or of whichever it is."""
+        spent, relation = self._spent(data, unit)
         totals = (held.total(delta, relation) for held in spent)
         found = [total for total in totals if total is not None]
         if not found:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -23,7 +26,6 @@ from .accountants import noise_parameter, plain, pure_loss, samples
 from .guarantee import (
     CAVEATS,
     REPLACE_ONE,
-    REPLACE_SPECIAL,
     ApproximateEvent,
     BoundedRangeEvent,
     Event,
@@ -45,6 +47,7 @@ Form = Literal["dp-event", "opendp-registry", "model-card"]
 Counts = Mapping[Event, int]
 
 TO_BE_FILLED_IN = "TO BE FILLED IN"  # what stands in a record where only the curator knows
+_SAID = tomllib.loads(Path(__file__).with_name("exports.toml").read_text("utf-8"))
 
 _UP = 1 + 1e-9  # more loss is always safe
 _MOST_COPIES = 1000
@@ -146,7 +149,7 @@ def export(
     """
     _validate.one_of("form", form, get_args(Form))
     promise = _promise(promised, card=form == "model-card")
-    name = title or (promised.data if isinstance(promised, Ledger) else "A private release")
+    name = title or getattr(promised, "data", "") or "A private release"
     words = [*_words(promised, promise), *said]
     if form == "opendp-registry":
         return _block(_record(promised, promise, name, words))
@@ -270,37 +273,21 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
-_UNITS = {
-    "label": "one label: a single judgment, not a record and not all of a person",
-    "record": "one record: a single row, not all of a person",
-    "person": "one person: all that the person gave",
-}
-_RELATIONS = {
-    NeighboringRelation.ADD_OR_REMOVE_ONE: "A neighboring data set has one more or one less.",
-    REPLACE_ONE: "A neighboring data set has the same number of them (replace-one, also called "
-    "bounded): epsilon and delta under add-or-remove-one are about another relation, and the two "
-    "are not to be compared.",
-    REPLACE_SPECIAL: "A neighboring data set has the same number of them, one of which is empty "
-    "(zero-out).",
-}
-_TRUST = {
-    "local": "Local: nobody but the person saw the raw judgment.",
-    "central": "Central: the program that added the noise saw the raw judgments.",
-}
-
-
 def _words(promised: Ledger | Guarantee, promise: Guarantee) -> list[str]:
     """Return in sentences what no form has a field for, and of which releases the promise is."""
+    relation = promise.neighbors.name
     said = [
-        f"The unit is {_UNITS[promise.unit]}.",
-        f"One change: {promise.change} ({promise.neighbors.name}). {_RELATIONS[promise.neighbors]}",
-        _TRUST[promise.trust],
+        f"The unit is {_SAID['unit'][promise.unit]}.",
+        f"One change: {promise.change} ({relation}). {_SAID['relation'][relation]}",
+        _SAID["trust"][promise.trust],
         *(f"{name}: {CAVEATS[name]}" for name in promise.caveats),
     ]
     if isinstance(promised, Guarantee):
         return said
     digest, rows = promised.head
-    said.append(f"It is of everything on one ledger together: head {digest} after {rows} rows.")
+    one = f"the data set {promised.data!r}, and of no other," if promised.data else "everything"
+    one = one if len(promised.data_sets) > 1 else "everything"
+    said.append(f"It is of {one} on one ledger together: head {digest} after {rows} rows.")
     said += [f"To one {unit}, {account}." for unit, account in promised.accounts().items()]
     if received := sum(row.kind == "receive" for row in promised.rows):
         said.append(
@@ -321,45 +308,25 @@ def _record(
         releases = len(promised.spends)
         for event, n in promised.events.items():
             kind, numbers = event_to_row(event)
-            sizes = ", ".join(f"{key} {value!r}" for key, value in numbers.items())
-            done.append(f"{n} × {kind} ({sizes})")
-    curator = dict.fromkeys(("data_curator_name", "data_curator_type"), TO_BE_FILLED_IN)
-    unknown = ("description", "intended_use", "data_product_region", "data_product_type")
-    deployment: dict[str, dict[str, object]] = {
-        "basic": {
-            "name": name,
-            "data_curators": [curator],
-            **dict.fromkeys((*unknown, "publication_date"), TO_BE_FILLED_IN),
-        },
-        "dp_variant": {
-            "variant_name": "Approximate DP" if promise.delta else "Pure DP",
-            "data_domain": "Preference judgments.",
-        },
-        "privacy_loss": {
-            "privacy_unit": promise.unit,
-            "privacy_unit_details": " ".join(words[:2]),
-            "privacy_parameters": {"epsilon": promise.epsilon}
-            | ({"delta": promise.delta} if promise.delta else {}),
-            "privacy_parameters_details": " ".join(words[3:]) or "No caveats.",
-        },
-        "deployment_model": {
-            "model_name": promise.trust.capitalize(),
-            "model_name_details": words[2],
-            "release_type": "One release" if releases == 1 else "Many releases",
-            **dict.fromkeys(("data_source_type", "access_type"), TO_BE_FILLED_IN),
-        },
-        "implementation": {
-            "mechanisms": "; ".join(done) + ".",
-            "composition": "Adaptive composition of dominating pairs of distributions; every "
-            "spend is on an append-only ledger before its noise is drawn.",
-            "post_processing": "Whatever is computed of the releases alone.",
-        },
-        "administrative": {"status": "Draft", "registry_authors": [TO_BE_FILLED_IN], "tier": 2},
+            told = ", ".join(f"{key} {value!r}" for key, value in numbers.items())
+            done.append(f"{n} × {kind} ({told})")
+    deployment = deepcopy(_SAID["record"])
+    deployment["basic"]["name"] = name
+    if promise.delta:
+        deployment["dp_variant"]["variant_name"] = "Approximate DP"
+    if promise.hides_texts:
+        del deployment["dp_variant"]["unprotected_quantities"]
+    sizes = {"epsilon": promise.epsilon} | ({"delta": promise.delta} if promise.delta else {})
+    deployment["privacy_loss"] = {
+        "privacy_unit": promise.unit,
+        "privacy_unit_details": " ".join(words[:2]),
+        "privacy_parameters": sizes,
+        "privacy_parameters_details": " ".join(words[3:]) or "No caveats.",
     }
-    if not promise.hides_texts:
-        deployment["dp_variant"]["unprotected_quantities"] = (
-            "Prompts, answers, their order and who judged what are treated as public."
-        )
+    model = {"model_name": promise.trust.capitalize(), "model_name_details": words[2]}
+    model |= {"release_type": "One release"} if releases == 1 else {}
+    deployment["deployment_model"] |= model
+    deployment["implementation"]["mechanisms"] = "; ".join(done) + "."
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "release"
     return {"url_slug": slug, "deployment": deployment}
 

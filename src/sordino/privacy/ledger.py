@@ -297,8 +297,7 @@ class Ledger:
             rows = ledger_chain.verified(connection, path, expected_head)
         ledger = cls(path, rows, None, unit)
         names = ledger.data_sets if data is None else (data,)
-        if len(names) == 1:
-            ledger = ledger.about(*names)
+        ledger = ledger.about(names[0] if len(names) == 1 else EVERY)
         if unit is not None:
             ledger._unit = unit  # noqa: SLF001 (of this class)
             ledger._refuse_no_budget()  # noqa: SLF001 (of this class)
@@ -474,8 +473,7 @@ class Ledger:
     @property
     def events(self) -> Counter[Event]:
         """Return what was done at most to one of :attr:`unit`: events, and how often each."""
-        spent = self._books.spent[self._unit]
-        return spent.spend(spent.relation()).together()
+        return self._sets.events(self._data, self._unit)
 
     @property
     def open_entries(self) -> tuple[str, ...]:
@@ -496,7 +494,9 @@ class Ledger:
         Args:
             delta: Failure probability to compose for; the budget's own by default.
         """
-        delta = self.budget.delta if delta is None else delta
+        if delta is None:  # of several data sets each may have its own
+            limits = [books.budgets.get(self._unit) for books in self._sets.of(self._data)]
+            delta = max((each.delta for each in limits if each), default=0.0)
         return self._sets.total(self._data, self._unit, delta)
 
     def accounts(self, *, delta: float | None = None) -> dict[Unit, Account]:

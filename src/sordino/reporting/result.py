@@ -557,7 +557,7 @@ def describe_guarantee_and_caveats(guarantee: Guarantee) -> dict[str, Any]:
 def describe_ledger_rows(ledger: Ledger) -> dict[str, Any]:
     """Return what a report and ``ledger show`` say of a ledger."""
     limited = bool(ledger.budgets)  # a new project has no budget yet
-    total = ledger.total() if limited else None
+    total = ledger.total()
     # A budget has no caveats of its own: it limits promises like those that were made.
     caveats = {} if total is None else {"caveats": list(total.caveats)}
     return {
