@@ -23,6 +23,11 @@ _CHUNK = 1 << 20
 SQLITE = b"SQLite format 3\0"
 """How an SQLite database begins, as ledgers do."""
 
+IN_TURN = threading.RLock()
+"""Held by whoever opens a ledger in this process, to read its bytes or to query it."""
+# When a process closes a file, POSIX takes back every lock that it has on it, SQLite's own too:
+# another process would then take away the log in which this one is writing what it spends.
+
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
@@ -52,7 +57,7 @@ def refuse_existing(path: Path, *, force: bool, spends: bool = False) -> None:
             else "Choose another name, or pass --force to overwrite it."
         )
         raise UsageError(f"{path.name} exists already. Nothing was done. {ways}")
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), IN_TURN, path.open("rb") as file:
         if file.read(len(SQLITE)) == SQLITE:
             raise UsageError(
                 f"{path.name} is a ledger or another database, which --force does not overwrite. "
@@ -320,3 +325,10 @@ def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
 
 
 UNPACKING_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
+
+
+def beginning(path: Path, size: int) -> bytes:
+    """Return the first plain bytes of a file; none of one that cannot be read."""
+    with suppress(OSError, *UNPACKING_ERRORS), IN_TURN, path.open("rb") as file:
+        return unpacked(path, file).read(size)
+    return b""

@@ -320,3 +320,21 @@ def test_a_ledger_of_the_project_that_is_gone_is_missed(tmp_path):
     further.path.unlink()
     with pytest.raises(LedgerMismatch, match="is gone"):
         Ledger.open(home.path).reserve(COIN, promise=promise(LABEL), questions=asked(2))
+
+
+def test_two_ledgers_of_a_project_that_spend_at_once_do_not_both_miss_it(tmp_path, monkeypatch):
+    """Each looked at the other before either had written."""
+    first = Ledger.create(tmp_path / LEDGER)
+    first.change_budget(budget(LABEL))
+    other = Ledger.open(tmp_path / "more.db", data="x", budget=budget(LABEL))
+    write = ledger_chain.append
+
+    def rival(*args, **values):
+        monkeypatch.setattr(ledger_chain, "append", write)
+        other.reserve(COIN, promise=promise(LABEL), questions=asked(1, 2))
+        return write(*args, **values)
+
+    monkeypatch.setattr(ledger_chain, "append", rival)
+    with pytest.raises(LedgerMismatch, match=r"more\.db of this project knows"):
+        Ledger.open(first.path).reserve(COIN, promise=promise(LABEL), questions=asked(1, 2))
+    assert len(Ledger.read(first.path).spends) == 1  # it counts too much, and drew nothing

@@ -3,14 +3,21 @@
 import json
 import os
 import random
+import subprocess
+import sys
+import threading
 from collections import Counter, defaultdict
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from tests.tiers import few
 
-from sordino.errors import BudgetExceeded
+from sordino._files import refuse_existing
+from sordino.auditing.runs.replay import _check_strays, read_ledger
+from sordino.errors import BudgetExceeded, SordinoError, UsageError
 from sordino.preferences.records import person_key
+from sordino.privacy import ledger_chain
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, PureEvent, RandomizedResponseEvent
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import LEDGER
@@ -18,6 +25,12 @@ from sordino.privacy.persons import People
 
 COIN, PURE = RandomizedResponseEvent(2.0**-8), PureEvent(2.0**-9)  # sums of them are exact
 PERSONS = [f"p{n}" for n in range(40)]
+LOOK = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1])
+other.execute("SELECT count(*) FROM rows").fetchall()
+other.close()
+"""
 QUESTIONS = {"one": np.arange(1, 9, dtype="<u8"), "other": np.arange(101, 109, dtype="<u8")}
 
 
@@ -103,3 +116,49 @@ def test_four_processes_never_pass_any_budget(tmp_path, count):
     assert records <= budgets["record"]
     most = of_persons + max(persons.values())
     assert most <= budgets["person"]
+
+
+def test_one_ledger_under_two_names_is_refused_under_both(tmp_path):
+    """SQLite keeps its locks and its log by name: two processes would both spend all of it."""
+    path = Ledger.create(tmp_path / "spend.db", budget=terms("record")).path
+    draft, twin = tmp_path / f".spend.db.{'0' * 16}", tmp_path / "twin.db"
+    os.link(path, draft)  # of a run that was killed while it made the ledger
+    ledger = Ledger.open(path)
+    assert not draft.exists()
+    os.link(path, twin)
+    for refused in (
+        lambda: Ledger.open(path),
+        lambda: Ledger.open(twin),
+        lambda: Ledger.read(twin),
+        lambda: ledger.reserve(PURE, promise=terms("record")),
+    ):
+        with pytest.raises(UsageError, match="under several names"):
+            refused()
+    twin.unlink()
+    ledger.reserve(PURE, promise=terms("record"))
+
+
+def test_what_reads_the_file_in_this_process_waits_for_what_writes_it(tmp_path):
+    """POSIX takes back all locks of a process on a file as soon as it closes that file once."""
+    path = Ledger.create(tmp_path / "spend.db", budget=terms("record", PURE.epsilon)).path
+    (tmp_path / "result.json").write_text("{}")
+    reads = {
+        "audit": lambda: read_ledger(path),
+        "strays": lambda: _check_strays(tmp_path),
+        "force": lambda: suppressed(lambda: refuse_existing(path, force=True)),
+    }
+    for read in reads.values():
+        with ledger_chain.connect(path) as connection, ledger_chain.transaction(connection):
+            reader = threading.Thread(target=read)
+            reader.start()
+            reader.join(0.2)
+            assert reader.is_alive()
+            # The last process to close takes away the log.
+            subprocess.run([sys.executable, "-c", LOOK, path], check=True)
+            assert path.with_name("spend.db-wal").exists()
+        reader.join()
+
+
+def suppressed(task):
+    with suppress(SordinoError):
+        task()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,8 +42,6 @@ from .ledger_chain import LEDGER, Row, canonical_json, ledger_path, list_ledger
 from .persons import People, Roster, Rosters
 
 __all__ = ["Head", "Ledger", "Reservation"]
-
-_ONE_THREAD = threading.Lock()  # between processes SQLite's own lock does the same
 
 T = TypeVar("T")
 Share: TypeAlias = tuple[Event, np.ndarray | None, People | None]
@@ -405,7 +402,7 @@ class Ledger:
                 self.rosters.keep()
                 ledger_chain.keep(connection, "named", digest, value)
 
-        with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
+        with ledger_chain.connect(self.path) as connection:
             with ledger_chain.transaction(connection):
                 for row in ledger_chain.read_rows(connection, self._rows[-1]):
                     self._take(row)
@@ -623,6 +620,8 @@ class Ledger:
             self._data = there.data
             beside = {"request": own and own.request, "questions": unseen, "kept": kept}
             write(kind="reserve", data=self._data, release_id=release_id, **beside, **columns)
+        if questions is not None:  # of two that spend on two ledgers at once, one sees the other
+            refuse_known(self.path, questions)
         if own is not None:
             own.entries.append(release_id)
             own.used.add(release_id)

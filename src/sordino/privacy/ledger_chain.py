@@ -37,7 +37,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 
 from sordino import _validate
-from sordino._files import explained, settle
+from sordino._files import IN_TURN, explained, settle
 from sordino._random import new_release_id
 from sordino._validate import refuse_special
 from sordino.errors import (
@@ -232,13 +232,21 @@ def exists(path: Path) -> bool:
                 "Give the name of a file, by convention NAME.db."
             )
         refuse_special(path, links=True)
+        if path.exists() and path.stat().st_nlink > 1:
+            _tidy(path.resolve(), "[0-9a-f]{16}")
+            if path.stat().st_nlink > 1:
+                # SQLite locks by name: what is spent under one would not count under the other.
+                raise UsageError(
+                    f"{path.name} is one file under several names (hard links). Nothing was "
+                    "released. Keep one name, and make a copy where another is needed."
+                )
         return path.exists()
 
 
 @contextmanager
 def connect(path: Path, options: str = "mode=rw") -> Iterator[sqlite3.Connection]:
     """Yield a connection that makes every commit durable before it returns."""
-    with _explained(path):
+    with _explained(path), IN_TURN:
         if options == "mode=rw" and path.exists() and not os.access(path, os.W_OK):
             # SQLite would only read, and leave files beside it that block whoever writes later.
             raise PermissionError(errno.EACCES, "it is read-only")
@@ -272,7 +280,7 @@ def connect_reader(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _waiting(path: Path) -> bool:
     """Return whether rows wait beside the file, as after a crash or while another writes."""
-    log = path.with_name(f"{path.name}-wal")
+    log = (file := path.resolve()).with_name(f"{file.name}-wal")  # where a link leads
     return log.exists() and log.stat().st_size > 0
 
 
@@ -395,13 +403,16 @@ def create(path: Path, **first: Any) -> None:
             "released. Check that the folder exists and can be written."
         ) from None
     finally:
-        # Once there is a ledger no draft can become it: neither a rival's nor a killed run's. What
-        # SQLite left beside a draft goes with it.
-        ids = "[0-9a-f]{16}" if os.path.exists(path) else draft  # noqa: PTH110
-        drafts = re.compile(rf"\.{re.escape(path.name)}\.{ids}(-journal|-shm|-wal)?")
-        with suppress(OSError, ValueError):
-            for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
-                path.with_name(name).unlink(missing_ok=True)
+        # Once there is a ledger no draft can become it: neither a rival's nor a killed run's.
+        _tidy(path, "[0-9a-f]{16}" if os.path.exists(path) else draft)  # noqa: PTH110
+
+
+def _tidy(path: Path, ids: str) -> None:
+    """Take away drafts of a ledger, with what SQLite left beside them."""
+    drafts = re.compile(rf"\.{re.escape(path.name)}\.{ids}(-journal|-shm|-wal)?")
+    with suppress(OSError, ValueError):
+        for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
+            path.with_name(name).unlink(missing_ok=True)
 
 
 _BESIDE = {  # tables beside the rows: what rows name by a digest, and what runs noted and drew

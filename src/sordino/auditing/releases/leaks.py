@@ -28,7 +28,7 @@ from jaxtyping import Int64, Integer
 from scipy.special import expit
 
 from sordino import _validate
-from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
+from sordino._files import beginning, explained, sha256_of
 from sordino.auditing.findings import ATTACKS, RAW, Audit, Finding, Measurement, largest_unnoticed
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import DataError, UsageError
@@ -664,9 +664,7 @@ def _seen(path: Path, ours: Mapping[bytes, set[int]]) -> Counter[str]:
 
 def _head_rows(path: Path) -> Iterator[Mapping[str, object]]:
     """Yield the rows at the beginning of a file; whatever cannot be read is left out."""
-    head = b""
-    with suppress(OSError, *UNPACKING_ERRORS), path.open("rb") as file:
-        head = unpacked(path, file).read(_HEAD)
+    head = beginning(path, _HEAD)
     lines = head.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
     if len(head) == _HEAD:
         lines = lines[:-1]

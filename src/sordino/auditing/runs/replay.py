@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 from sordino import _validate
-from sordino._files import SQLITE, UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
+from sordino._files import IN_TURN, SQLITE, beginning, explained, read_json, sha256_of
 from sordino.algorithms.planning import PLAN, PLAN_FORMAT, PLAN_VERSION
 from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
 from sordino.algorithms.policy_optimization import POLICY
@@ -335,8 +335,7 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
             copy.with_name(copy.name + ending).write_bytes(content)
         other = False  # whether it is no database, or a readable one without the table of a ledger
         if given:
-            with copy.open("rb") as file:
-                other = file.read(len(SQLITE)) != SQLITE
+            other = beginning(copy, len(SQLITE)) != SQLITE
             query = "SELECT count(*) FROM sqlite_master WHERE name = 'rows'"
             with suppress(LedgerError), ledger_chain.connect_reader(copy) as connection:
                 other = other or bool(connection.execute(query).fetchone() == (0,))
@@ -364,9 +363,10 @@ def _snapshot(path: Path) -> dict[str, bytes]:
 
 
 def _look(path: Path) -> dict[str, bytes]:
-    found = {"": path.read_bytes()}
-    with suppress(FileNotFoundError):
-        found["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()
+    with IN_TURN:
+        found = {"": path.read_bytes()}
+        with suppress(FileNotFoundError):
+            found["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()
     return found
 
 
@@ -445,9 +445,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _is_raw(path: Path) -> bool:
     """Return whether the beginning of a file names fields that only raw judgments have."""
-    head = b""
-    with suppress(OSError, *UNPACKING_ERRORS), path.open("rb") as file:
-        head = unpacked(path, file).read(_HEAD)
+    head = beginning(path, _HEAD)
     if head.startswith(SQLITE):
         return False
     # Or the first line of a table does.
