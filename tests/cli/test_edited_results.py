@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.tiers import few
 from sordino import cli
 from sordino.errors import DataError
 from sordino.preferences.pairs import read_manifest
+from sordino.privacy.conversions import flip_probability
 from sordino.rewards.model import RewardModel
 
 SEED, ROUNDS = 20, 30
@@ -131,3 +133,44 @@ def test_an_edited_result_is_never_a_bug(made, command, field, capsys):
         path.write_text(honest)
     assert not bugs, (len(bugs), bugs[:3])
     assert refused
+
+
+@pytest.mark.parametrize("edit", few(["promise", "reward", "page"], first=3))
+def test_no_page_is_written_of_a_run_that_its_ledger_contradicts(made, tmp_path, edit, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(made / "run", run)
+    page, result, reward = (run / f for f in ("report.html", "result.json", "reward.json"))
+    if edit == "page":  # which is drawn anew
+        page.write_text(page.read_text().replace("ε = 1<", "ε = 0.1<"))
+    elif edit == "promise":
+        told = json.loads(result.read_text())
+        told["guarantee"]["epsilon"] = 0.1
+        result.write_text(json.dumps(told))
+    else:
+        told = json.loads(reward.read_text())
+        told["weights"][0] += 0.5
+        reward.write_text(json.dumps(told))
+    before = page.read_bytes()
+    code = cli.run(apart(["report", run, "--force"]))
+    said = capsys.readouterr().err
+    assert code == (0 if edit == "page" else 5), said
+    assert ("No page was written" in said) is (edit != "page")
+    assert (page.read_bytes() == before) is (edit != "page")
+
+
+@pytest.mark.parametrize("seed", few([False, True], first=2))
+def test_a_manifest_may_not_promise_more_than_this_ledger_paid_for(made, tmp_path, seed, capsys):
+    """The ledger that paid for the answers knows their coin, whatever lies beside the file now."""
+    answers, paid = tmp_path / "p.jsonl", ["--ledger", tmp_path / "spend.db", "--out"]
+    words = ["privatize", made / "raw.jsonl", "--epsilon", 2, "--budget", 9, *paid, answers]
+    assert cli.run(apart([*words, *(["--simulate-seed", 3] if seed else [])])) == 0
+    note, fit = tmp_path / "p.manifest.json", ["align", answers, "--dimension", 8, *paid]
+    honest = json.loads(note.read_text())
+    caveats = [name for name in honest["caveats"] if name != "simulated"]
+    coin = {"epsilon": 1.0, "flip_probability": flip_probability(1.0)}
+    note.write_text(json.dumps(honest | ({"caveats": caveats} if seed else coin)))
+    assert cli.run(apart([*fit, tmp_path / "forged"])) == 2
+    assert "promises more than the answers were paid for" in capsys.readouterr().err
+    assert not (tmp_path / "forged").exists()
+    note.write_text(json.dumps(honest))
+    assert cli.run(apart([*fit, tmp_path / "run"])) == 0

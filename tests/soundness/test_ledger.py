@@ -851,3 +851,15 @@ def test_a_command_that_still_runs_is_not_taken_over(tmp_path):
     with other.attempt("e" * 64):
         other.reserve(EVENT, promise=PROMISE)
     assert len(Ledger.read(tmp_path / "spend.db").spends) == 2
+
+
+def test_an_entry_paid_for_one_artifact_whoever_wrote_the_row(path):
+    """A repeat by hand, with digests that fit, says of another artifact that it was paid for."""
+    rows = Ledger.read(path).rows
+    (known,) = (row for row in rows if row.kind == "repeat")
+    terms = {"kind": "repeat", "time": "", "data": known.data, "release_id": known.release_id}
+    payload = ledger_chain.canonical_json({"artifact": "1" * 64})
+    with ledger_chain.connect(path) as connection, ledger_chain.transaction(connection):
+        ledger_chain.append(connection, rows[-1], **terms, payload=payload)
+    with pytest.raises(LedgerDamaged, match="says what no sordino writes"):
+        Ledger.read(path)

@@ -109,6 +109,7 @@ def event_for(use: Use, unit: Unit, relation: NeighboringRelation) -> Event:
     return event
 
 
+_SLACK = 1e-9  # of rounding
 _OFFERED = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 3, 5))
 _LEAST_OFFERED, _MOST_OFFERED = 1e-6, 1e-3  # a delta that a message may propose
 
@@ -584,7 +585,7 @@ class DataSets:
         self.committed: dict[str, dict[str, str]] = {}  # what entries released, by their ids
         self.persons = Spent("person", rosters)
         self.mark: str | None = None  # of the secret that persons are known by
-        self.artifacts: set[str] = set()  # digests of what was released from this ledger
+        self.artifacts: dict[str, set[str]] = {}  # what was released here, and what paid for it
         self._unnamed: dict[str, list[str]] = {}  # ids of arrivals that name nobody, by artifact
         # Digests of the coins that arrived, by what they were drawn with.
         self.arrived: dict[tuple[str, str, str], list[str]] = {}
@@ -654,9 +655,11 @@ class DataSets:
         elif row.release_id not in self.paid:
             raise LookupError(row.kind)
         else:
-            self.artifacts.add(payload["artifact"])
+            said = json.loads(row.payload)
             if row.kind == "commit":
-                self.committed[row.release_id] = dict(json.loads(row.payload))
+                self.committed[row.release_id] = dict(said)
+            self.refuse_undrawn(row.release_id, said, LEDGER.name)  # a repeat by hand
+            self.artifacts.setdefault(payload["artifact"], set()).add(row.release_id)
 
     def refuse_undrawn(self, release_id: str, found: Mapping[str, str], name: str) -> None:
         """Refuse to say of an entry that it paid for what it did not draw."""
@@ -682,7 +685,16 @@ class DataSets:
         """Return what a row must say of who gave answers elsewhere, and what lies beside it."""
         # Of each answer it needs the keys of person and question; None if nobody is named.
         promise = manifest.guarantee
-        if manifest.sha256 in self.artifacts:  # the answers were paid for here
+        if paid := self.artifacts.get(manifest.sha256):  # the answers were paid for here
+            for row in (row for row, _ in self._entered if row.release_id in paid):
+                coin, terms = getattr(event_of(row), "epsilon", 0.0), promise_of(row)
+                simulated = terms.simulated and not promise.simulated
+                other = simulated or (promise.trust, terms.trust) == ("local", "central")
+                if other or promise.epsilon < coin * (1 - _SLACK):
+                    raise PrivacyError(
+                        "The manifest promises more than the answers were paid for on this ledger. "
+                        "Nothing was recorded. Restore the manifest that came with them."
+                    )
             return {"counted": True}, {}
         if answers is None:
             return {}, {}
