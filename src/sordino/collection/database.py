@@ -150,7 +150,8 @@ _POSTGRES: Final[dict[str, Any]] = {
     "isolation_level": "READ COMMITTED",  # whoever waited for their turn sees what came before
     "connect_args": {
         "connect_timeout": _SECONDS,
-        "options": f"-c statement_timeout={_SECONDS}s -c lock_timeout={_SECONDS}s",
+        "options": f"-c statement_timeout={_SECONDS}s -c lock_timeout={_SECONDS}s "
+        "-c synchronous_commit=on",  # what was acknowledged is stored, however it is set up
     },
     "pool_pre_ping": True,  # a server that was restarted is found at the next request
     "pool_timeout": _SECONDS,

@@ -92,3 +92,15 @@ def test_people_who_come_at_once_are_asked_different_questions_equally_often(tal
     with talk.engine.begin() as connection:
         rows = connection.execute(select(PERSONS.c.questions)).scalars().all()
     assert sorted(map(json.loads, rows)) == sorted(asked)
+
+
+def test_what_is_acknowledged_is_durable_however_a_server_is_set_up(engine):
+    """A lost answer would be asked again, and a second coin tossed for it."""
+    asked, durable = "PRAGMA synchronous", 2
+    if engine.dialect.name == "postgresql":
+        asked, durable, name = "SHOW synchronous_commit", "on", engine.url.database
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
+        engine.dispose()  # what is set so holds for connections that come after it
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql(asked).scalar_one() == durable
