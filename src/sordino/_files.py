@@ -289,12 +289,24 @@ def write_json(path: Path, value: object, *, force: bool = False) -> None:
     write_text(path, to_json(value), force=force)
 
 
+def parsed(text: str | bytes) -> Any:
+    """Return JSON in which no name stands twice, and every number is one; else ValueError."""
+    # Which of two counts, and what NaN is compared with, would be a guess.
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(value := dict(pairs)) != len(pairs):
+            raise ValueError
+        return value
+
+    return json.loads(text, object_pairs_hook=once, parse_constant=int)  # int refuses constants
+
+
 def read_json(path: Path, *, kind: str, version: int, problem: str) -> dict[str, Any]:
     """Return a JSON object of one of our formats."""
     with explained(f"{path.name} cannot be read"):
         raw = path.read_bytes()
     try:
-        value = json.loads(raw)
+        value = parsed(raw)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, Mapping) or value.get("format") != kind:

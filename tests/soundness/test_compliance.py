@@ -567,3 +567,21 @@ def test_there_must_be_a_folder_and_a_ledger(ledger, tmp_path):
     (tmp_path / "text.db").write_text("text")
     with pytest.raises(UsageError, match="no ledger"):
         Compliance.of(tmp_path, tmp_path / "text.db", None)
+
+
+def test_a_folder_behind_a_link_is_looked_into(files, tmp_path):
+    """What lies there is in the folder for whoever opens it; a circle of links ends."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    told = {"format": "sordino.reward", "guarantee": promise(0.1).to_dict(), "caveats": []}
+    (elsewhere / "reward.json").write_text(json.dumps(told))
+    (elsewhere / "back").symlink_to(files)
+    assert broken(look(files)) == []
+    (files / "linked").symlink_to(elsewhere)
+    assert broken(look(files)) == ["linked/reward.json"]
+
+
+def test_a_file_that_says_two_things_is_not_met(files):
+    path = files / "p.manifest.json"
+    path.write_text(path.read_text().replace("{", '{"epsilon": 0.1,', 1))
+    assert broken(look(files)) == ["p.manifest.json"]

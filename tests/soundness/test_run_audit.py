@@ -22,7 +22,7 @@ from sordino import cli
 from sordino._files import to_json
 from sordino._random import now
 from sordino.auditing.runs.replay import audit_run
-from sordino.errors import UsageError
+from sordino.errors import DataError, UsageError
 from sordino.privacy import ledger_chain
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import canonical_json
@@ -637,7 +637,7 @@ def test_a_page_that_hides_a_simulation(forged):
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
-        ("ε = 2<", "ε = 0.5<", "epsilon"),
+        ("ε = 2<", "ε = 3<", "epsilon"),
         ("One label is replaced", "One thing is replaced", "unit"),
         ("Labels were randomized when", "Labels were not seen when", "caveat"),
         (None, "0" * 64, "head"),
@@ -655,6 +655,37 @@ def test_a_page_that_says_something_else(forged, old, new, word):
     (found,) = (f for f in audit.findings if f.attack == "report")
     assert found.outcome == "warning"
     assert word in found.summary
+
+
+def test_a_page_that_states_a_smaller_epsilon(forged):
+    copied = forged()
+    page = copied.folder / "report.html"
+    page.write_text(page.read_text().replace("ε = 2<", "ε = 0.5<"))
+    assert copied.refuted_by() == ("report",)
+
+
+# What one reader takes for one thing and another reader for another.
+
+
+@pytest.mark.parametrize("name", ["result.json", "reward.json"])
+@pytest.mark.parametrize(
+    "hidden", ['"guarantee": {"epsilon": 0.1}', '"note": NaN', '"n": -Infinity']
+)
+def test_a_file_that_says_two_things_is_none(forged, name, hidden):
+    """Of a name that stands twice some programs take the first, and NaN is less than nothing."""
+    copied = forged()
+    path = copied.folder / name
+    path.write_text(path.read_text().replace("{", "{" + hidden + ",", 1))
+    with pytest.raises(DataError, match=f"{name} is not a sordino"):
+        copied.audit()
+
+
+@pytest.mark.parametrize("name", ["leaderboard.json", "policy.json", "sordino.json"])
+def test_a_file_of_another_run_beside_a_run(forged, name):
+    """It would be loaded by its name, and nothing that was certified speaks for it."""
+    copied = forged()
+    (copied.folder / name).write_text("{}")
+    assert copied.refuted_by() == ("digests",)
 
 
 # Any value of a promise, changed for the stronger.

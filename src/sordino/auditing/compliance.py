@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from sordino import _validate
-from sordino._files import explained, sha256_of
+from sordino._files import explained, parsed, sha256_of
 from sordino._version import __version__
 from sordino.certificates import claims_more, paid_guarantee
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError, SordinoError, UsageError
@@ -43,7 +43,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_json, promise_of
 
-from .findings import Verdict
+from .findings import ATTACKS, Verdict
 from .runs.replay import RESULT_FORMAT, audit_run, malformed, read_ledger, released_by
 
 _State = Literal["met", "warning", "not met"]
@@ -52,20 +52,7 @@ _KEYS = ("epsilon", "delta", "covered", "audits", "caveats_not_allowed", "head")
 _PLANNED = "sordino.intrinsic"  # a run that released nothing: its draws come later
 _UNNAMED_FORMATS = ("bandit", "certificate", "language-run", "language-table")
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
-_FOREIGN = (
-    "No entry of this ledger paid for it, or recorded that it arrived. Take it away, or check it "
-    "with the ledger that paid for it (--ledger)."
-)
-_OTHER = (
-    "The entries that it names paid for something else: it was changed, or parts of the release "
-    "are not here."
-)
-_MORE = "It promises more than its entries paid for."
-_UNNAMED = "It names no digest on a ledger, so nothing shows what paid for it."
-_ELSEWHERE = (
-    "What it paid for does not count here. Check it by itself (--ledger), in a folder of its own."
-)
-_ALONE = "The file that it speaks for is not here."
+_SAID = ATTACKS["check"]
 
 
 def _table(where: str, value: object, known: Sequence[str]) -> Mapping[str, Any]:
@@ -305,9 +292,13 @@ class _Inventory:
     audits: tuple[str, ...]  # those that the policy asks for
 
     def __iter__(self) -> Iterator[_Artifact]:
-        found: list[_Artifact] = []
-        for here, below, names in os.walk(self.folder):
+        found, seen = list[_Artifact](), set[str]()
+        for here, below, names in os.walk(self.folder, followlinks=True):
             below[:] = sorted(name for name in below if not name.startswith("."))
+            if (place := os.path.realpath(here)) in seen:  # a link to what was looked at
+                below.clear()
+                continue
+            seen.add(place)
             for path in (Path(here) / name for name in sorted(names)):
                 found += self._read(path) if path.is_file() else ()
         for each in found:
@@ -326,7 +317,7 @@ class _Inventory:
                 head = read_ledger(path).head.digest
                 # Else it is this ledger, or an older copy of it.
                 if all(head != row.digest for view in self.views for row in view.ledger.rows):
-                    kind, why = "another ledger", _ELSEWHERE
+                    kind, why = "another ledger", _SAID["elsewhere"]
                     yield _Artifact(name=name, kind=kind, sha256=head, state="not met", problem=why)
         if path.suffix.lower() != ".json":
             return
@@ -338,6 +329,7 @@ class _Inventory:
         plain = _Artifact(name=name, kind=kind, sha256=sha256_of(path))
         try:
             with malformed(path.name):
+                parsed(path.read_bytes())  # else it says one thing to one reader
                 if kind == MANIFEST_FORMAT:
                     yield from self._answers(plain, path)
                 elif told.get("guarantee") is not None:
@@ -355,12 +347,12 @@ class _Inventory:
             known = replace(plain, guarantee=found.guarantee, release_ids=(found.release_id,))
             yield replace(known, name=name, sha256=digest, artifact=digest, manifest=found)
         if not files:
-            yield replace(plain, state="warning", problem=_ALONE)
+            yield replace(plain, state="warning", problem=_SAID["alone"])
 
     def _statement(self, plain: _Artifact, path: Path, told: dict[str, Any]) -> Iterator[_Artifact]:
         promise = Guarantee.from_dict(told["guarantee"], told["caveats"])
         if plain.kind.removeprefix("sordino.") in _UNNAMED_FORMATS:
-            yield replace(plain, guarantee=promise, state="warning", problem=_UNNAMED)
+            yield replace(plain, guarantee=promise, state="warning", problem=_SAID["unnamed"])
             return
         sources = told.get("sources") or [told]
         if (held := released_by(path, told)) is not None:
@@ -374,7 +366,7 @@ class _Inventory:
             ids, digest = tuple(map(str, one["release_ids"])), str(one["artifact"])
             found = replace(plain, guarantee=part, release_ids=ids, artifact=digest)
             if claims_more(promise, whole):
-                found = replace(found, state="not met", problem=_MORE)
+                found = replace(found, state="not met", problem=_SAID["more"])
             yield found
             if "sources" in told:  # weights lie beside what speaks for them
                 for file in beside:
@@ -406,9 +398,9 @@ class _Inventory:
             try:
                 paid = paid_guarantee(cast("Any", found), held)
             except PrivacyError:
-                return replace(found, state="not met", problem=_OTHER)
+                return replace(found, state="not met", problem=_SAID["other"])
             if found.guarantee is None or claims_more(found.guarantee, paid):
-                return replace(found, state="not met", problem=_MORE)
+                return replace(found, state="not met", problem=_SAID["more"])
             if found.kind == RESULT_FORMAT:
                 # An audit is done here and now: a file that says so could be of another run, or
                 # of before.
@@ -418,7 +410,7 @@ class _Inventory:
                 why = " ".join(audit.reasons)
                 return replace(found, audit=audit.verdict, state=state, problem=why)
             return found
-        return replace(found, state="not met", problem=_FOREIGN)
+        return replace(found, state="not met", problem=_SAID["foreign"])
 
 
 @dataclass(frozen=True)

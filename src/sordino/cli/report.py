@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sordino._files import refuse_output, write_json, write_text
-from sordino.auditing.runs.replay import RESULT, malformed, read_result
+from sordino.auditing.runs.replay import RESULT, audit_run, malformed, read_result
+from sordino.errors import AuditRefuted
 from sordino.language.models.promises import CERTIFICATE_FILE, certify_checkpoint, is_checkpoint
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
@@ -56,6 +57,9 @@ def report(settings: Report) -> None:
         unit = Guarantee.from_dict(result["guarantee"]).unit
     account = Ledger.read(path, expected_head=head)
     account = account.about(data).counting(unit)
+    said = [f for f in audit_run(folder, ledger=path).findings if f.outcome == "refutes"]
+    if wrong := [each.summary for each in said if each.attack != "report"]:  # which is drawn anew
+        raise AuditRefuted(f"{folder.name} contradicts its ledger. No page was written. {wrong[0]}")
     with malformed(RESULT):
         text = page(result, account)
     write_text(target, text, force=settings.force)

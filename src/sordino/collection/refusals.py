@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sordino import _random
+from sordino._files import parsed
 from sordino._random import clock
 
 
@@ -91,32 +92,10 @@ def write_to_stderr() -> None:
         server.propagate = False
 
 
-POLICY: Final = "; ".join(
-    [
-        "default-src 'none'",
-        *(f"{what}-src 'self'" for what in ("script", "style", "connect", "worker")),
-        "img-src 'self' data:",  # a picture in an answer lies in its text
-        "manifest-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types worker",
-    ]
-)
-"""The Content-Security-Policy of every response."""
-
-HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Origin-Agent-Cluster": "?1",  # a page of the same site shares no process with a frame
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), interest-cohort=()",
-}
+HEADERS: Final = tomllib.loads(Path(__file__).with_name("headers.toml").read_text("utf-8"))
 """What every response carries."""
 
+POLICY: Final = HEADERS["Content-Security-Policy"]
 _ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
@@ -284,18 +263,10 @@ async def read_body(request: Request) -> Any:
     if otherwise:
         raise Refusal(otherwise)
     try:
-        return json.loads(raw.decode(), object_pairs_hook=_object)
+        return parsed(raw.decode())
     except (ValueError, RecursionError):
         pass
     raise Refusal("bad-request")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON in which no name stands twice: which one counts would be a guess."""
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError
-    return value
 
 
 async def _bytes(request: Request) -> bytes:

@@ -100,7 +100,7 @@ def float_to_json(value: float) -> float | str:
 
 def float_from_json(value: float | str) -> float:
     """Return what :func:`float_to_json` wrote as a float."""
-    return math.inf if value == "inf" else float(value)
+    return math.inf if value == "inf" else _validate.number("a number", value)
 
 
 @dataclass(frozen=True)

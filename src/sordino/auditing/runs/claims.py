@@ -589,8 +589,8 @@ def check_policy(
         )
         for row in spends.values()
     )
-    mechanism = result["mechanism"]
-    smaller = float_from_json(mechanism["epsilon"]) < least * (1 - _SLACK)
+    mechanism = result["mechanism"] | _loss(result["mechanism"])
+    smaller = mechanism["epsilon"] < least * (1 - _SLACK)
     smaller |= mechanism["delta"] < paid.delta * (1 - _SLACK)
     found.refute(smaller_batch=smaller)
     named = (mechanism["name"], mechanism["oracle"] is None)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 from sordino import _validate
-from sordino._files import IN_TURN, SQLITE, beginning, explained, read_json, sha256_of
+from sordino._files import IN_TURN, SQLITE, beginning, explained, parsed, read_json, sha256_of
 from sordino.algorithms.planning import PLAN, PLAN_FORMAT, PLAN_VERSION
 from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
 from sordino.algorithms.policy_optimization import POLICY
@@ -144,6 +144,7 @@ class StoredRun:
     stated: StatedMechanism  # the mechanism and the numbers, as `result.json` states them
     spent: Mapping[Unit, Mapping[str, Any]]  # what all releases are said to promise a unit
     plan: Mapping[str, Any] | None = None  # what `plan.json` holds, if it was planned with it
+    beside: str = ""  # files in the folder that would be used, and that are of another run
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
@@ -152,7 +153,10 @@ class StoredRun:
         shown = _shown_in(result)
         path = folder / shown.name
         values = read_json(path, kind=shown.form, version=shown.version, problem=_PROBLEM)
+        others = [each.name for each in _FILES if each is not shown] + [PROMISE_FILE]
+        beside = ", ".join(name for name in others if (folder / name).is_file())
         found = cls.of(result, values, shown.model.load(path), sha256_of(path))
+        found = replace(found, beside=beside)
         if "plan" not in result and not (folder / PLAN).is_file():
             return found
         terms: dict[str, Any] = {"kind": PLAN_FORMAT, "version": PLAN_VERSION}
@@ -268,7 +272,7 @@ class _StoredCheckpoint:
             marked = CheckpointPromise.from_dict(mark) if mark else None
         with malformed(CERTIFICATE_FILE):
             there = signed.is_file()
-            certificate = _certificate(json.loads(signed.read_bytes())) if there else None
+            certificate = _certificate(parsed(signed.read_bytes())) if there else None
         return cls(
             claim=claim,
             certificate=certificate,
@@ -400,6 +404,8 @@ def _check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) -
     size = _EPSILON.search(words)  # the first is the promise, later ones are the budget's
     right = size and float(size[1]) == float(never_less(claim.epsilon, _DIGITS))
     if _PLAIN[0] <= claim.epsilon < _PLAIN[1] and not right:
+        if size and float(size[1]) < claim.epsilon:
+            return Finding.judged("report", wrong="less")
         missing.append("the epsilon")
     if claim.change not in words.lower() or claim.neighbors.name not in words:
         missing.append("the unit")
@@ -634,8 +640,9 @@ def _check_digests(run: StoredRun | _StoredCheckpoint) -> Finding:
     # The certificate binds what the file says; the SHA-256 in the result binds how it is written.
     return Finding.judged(
         "digests",
-        wrong=run.digest != run.certificate.digest,
+        wrong=run.digest != run.certificate.digest or (run.beside and "beside"),
         odd=run.found_sha256 != run.reward_sha256,
+        beside=run.beside,
         file=run.file,
         artifact=run.certificate.artifact,
         result=RESULT,
