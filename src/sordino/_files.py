@@ -331,16 +331,11 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
-    """Return a reader of the plain bytes of a file, by its name's ending."""
-    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
-
-
 UNPACKING_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 def beginning(path: Path, size: int) -> bytes:
     """Return the first plain bytes of a file; none of one that cannot be read."""
     with suppress(OSError, *UNPACKING_ERRORS), IN_TURN, path.open("rb") as file:
-        return unpacked(path, file).read(size)
+        return (gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file).read(size)
     return b""

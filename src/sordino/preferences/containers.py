@@ -8,6 +8,7 @@ stray quote for text, which may shift cells unseen. Of frames no library is impo
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import json
 import math
@@ -18,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, cast
 
-from sordino._files import UNPACKING_ERRORS, explained, unpacked
+from sordino._files import UNPACKING_ERRORS, explained
 from sordino.errors import DataError, FileSystemError, UsageError
 
 from .parquet import arrow_names, arrow_rows, unpacked_zstd
@@ -181,7 +182,7 @@ def plain_reader(raw: BinaryIO, packed: str) -> BinaryIO:
     """Return a reader of the plain bytes of an open file."""
     if packed == "zstd":
         return unpacked_zstd(raw)
-    return unpacked(Path("x.gz" if packed else "x"), raw)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if packed else raw
 
 
 def every_line(

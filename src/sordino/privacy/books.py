@@ -317,7 +317,7 @@ class Books:
                 delta=min(limit.delta for limit in limits.values()),
             )
         elif row.kind == "disjoint":
-            scopes, rule = names_of(payload["scopes"]), payload["rule"]
+            scopes, rule = _names_of(payload["scopes"]), payload["rule"]
             self.check_disjoint(scopes, rule, row.data)
             # Where all records of a person lie in one scope, all their labels do. A record that is
             # replaced may go to another person, and a person may have several slots.
@@ -339,7 +339,7 @@ class Books:
         )  # refuses what no accountant supports
         use = Use(_scope(row.data, row.scope), event, promise.unit, promise.neighbors, 1)
         roster = json.loads(row.payload).get("persons")
-        names_of([roster] if roster is not None else [])
+        _names_of([roster] if roster is not None else [])
         for spent in (self.spent[unit] for unit in units):
             if spent.unit == "person" and roster is not None and self._lists(promise):
                 spent.add_listed(row.release_id, roster, use, count, promise)
@@ -558,7 +558,7 @@ def owners_way(verb: str, limit: Guarantee, name: str, data: str = "") -> str:
     return f"have the data's owner {verb}: change_budget, or on the command line {command}"
 
 
-def names_of(value: object) -> list[str]:
+def _names_of(value: object) -> list[str]:
     """Return a list of texts as it is."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError(value)
@@ -614,7 +614,7 @@ class DataSets:
                 raise LookupError(row.kind)
             self._opened = True
             if row.kind not in {"commit", "repeat"}:  # which have what they are about
-                self._name(row, names_of(payload.get("joins", [])))
+                self._name(row, _names_of(payload.get("joins", [])))
             if "questions" in payload:
                 self.questions.append(row)
             if payload.get("secret", self.mark) != (self.mark or payload.get("secret")):
@@ -637,10 +637,10 @@ class DataSets:
         if not isinstance(payload["artifact"], str):
             raise TypeError(row.kind)
         if row.kind == "receive":
-            promise = Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
+            promise = Guarantee.from_dict(payload["promise"], _names_of(payload["caveats"]))
             self.paid[row.release_id] = row.data
             if "persons" in payload:
-                names_of([payload["persons"], payload["coins"]])
+                _names_of([payload["persons"], payload["coins"]])
                 kind, parameters = payload["event"]
                 event = event_from_row(kind, parameters)
                 self._books[EVERY].receive(row.release_id, event, promise, payload["persons"])
