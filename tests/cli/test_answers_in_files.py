@@ -200,7 +200,8 @@ def test_a_fit_of_many_files_says_what_it_measures_and_that_changes_nothing(answ
     # by 1/120 at most, so that about ten of those held out would have to: less than one run in 1e10
     assert found["accuracy"] == pytest.approx(0.9, abs=0.1)
     assert 0.01 < found["accuracy_standard_error"] < 0.06
-    line = f"{found['accuracy']:.3f} ± {1.96 * found['accuracy_standard_error']:.3f} (95%)"
+    error = 196 * found["accuracy_standard_error"]
+    line = f"Held-out accuracy {found['accuracy']:.1%} ± {error:.1f} points (95%)"
     assert line in answers.run(*FIT, "--force").out
     assert said.value["files"] == 3
     reward = sordino.RewardModel.load(answers / "reward.json")

@@ -362,7 +362,7 @@ def test_the_whole_path_to_a_report(answered):
     for part in ("All labels of one person are replaced", "ε = 5", "Spent: ε = 5 of 5"):
         assert part in re.sub(r"<[^>]+>|&nbsp;|\u00a0", " ", page).replace("  ", " "), part
     shown = answered.run("align", "answers.jsonl", "--out", "told")
-    assert "epsilon=1; all labels of one person keep" in " ".join(shown.out.split())
+    assert "one person At most 5, ε = 5 together." in " ".join(shown.out.split())
     assert answered.run("report", "out", "--out", "again.html").code == 0
 
 

@@ -72,7 +72,10 @@ def test_a_plan_is_paid_for_once_and_certain(done):
     assert policy.shape == (3, 2, 2)
     assert policy[0, 0, 1] > 0.99  # towards state 1
     assert CANARY not in "".join((home / "out" / name).read_text("utf-8") for name in files)
-    assert "What the plan is worth" in (home / "out/report.html").read_text("utf-8")
+    page = (home / "out/report.html").read_text("utf-8")
+    assert "What the plan rests on" in page
+    assert "every trajectory, step by step" in page  # of which there are no prompts
+    assert "prompts and the answers" not in page
 
 
 def test_what_was_released_is_planned_with_for_nothing(done, folder):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -113,6 +114,27 @@ def test_less_noise_than_was_drawn_is_refuted_of_any_update(voted, terms):
     assert refuted(voted, "one") == (5, True)
     rank(voted, "two.jsonl", *terms, "--update", "one", "--out", "two")
     assert refuted(voted, "two") == (5, True)
+
+
+BALLOT = [{"items": ["a", "b", "c"]}]
+
+
+@pytest.mark.parametrize("noise", ["labels", "estimate", "ballots"])
+def test_what_one_person_says_again_is_left_out_and_that_is_said(folder, noise):
+    votes = [{"model_a": "a", "model_b": "b", "winner": "model_a", "question_id": n}
+             for n in range(50)]  # fmt: skip
+    if noise == "ballots":
+        votes = [{"ranking": ["a", "c", "b"]} for _ in range(50)]
+    rows = [row | {"person": f"p{n}"} for n, row in enumerate(votes) for _ in range(8)]
+    folder.write("in.jsonl", (BALLOT if noise == "ballots" else []) + rows)
+    words = [] if noise == "ballots" else ["--noise", noise]
+    said = folder.run("rank", "in.jsonl", "--epsilon", 4, "--out", "run", *words)
+    assert said.code == 0, said.err
+    data = json.loads((folder / "run/result.json").read_text())["data"]
+    assert (data["pairs"], data["repeats"]) == (50, 350)
+    page = re.sub(r"<[^>]*>", "", (folder / "run/report.html").read_text())
+    for text in (said.out, page):
+        assert "50 without 350 repeats by the same person or beyond" in " ".join(text.split())
 
 
 @pytest.mark.deep

@@ -35,7 +35,6 @@ from sordino.runs.settings import (
     refuse_records,
     terms_of,
 )
-from sordino.runs.tables import describe_promise
 
 from . import COMMANDS, app, command, finish, grid
 
@@ -79,7 +78,7 @@ class _Audit(Output):
             rows["because"] = "\n".join(audit.reasons)
         if audit.would_have_found is not None and not audit.refuted:
             rows["power"] = str(audit.would_have_found)
-        rows |= {"claim": describe_promise(audit.claim.to_dict()), "subject": audit.subject}
+        rows |= {"claim": str(audit.claim), "subject": audit.subject}
         for measured in audit.measured:  # of several in one metric the decisive one comes first
             rows.setdefault(f"measured {measured.metric}", str(measured))
         if audit.confidential:

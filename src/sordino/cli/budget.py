@@ -20,7 +20,6 @@ from sordino.runs.settings import (
     PrivacyOption,
     Unit,
 )
-from sordino.runs.tables import describe_promise
 
 from . import COMMANDS, app, command, finish
 
@@ -71,8 +70,8 @@ def _set(settings: _SetBudget) -> None:
     accounts, now = ledger.accounts(), ledger.budget.to_dict()
     rows = {
         "ledger": str(path.relative_to(here) if path.is_relative_to(here) else path),
-        "before": "none" if before is None else describe_promise(before.to_dict()),
-        "now": describe_promise(now),
+        "before": str(before or "none"),
+        "now": str(ledger.budget),
         **{f"one {name}": str(held) for name, held in accounts.items()},
     }
     if unit == "person" and ledger.budget.neighbors is not REPLACE_ONE:

@@ -51,7 +51,7 @@ from sordino.runs.settings import (
     Spending,
     refuse_options,
 )
-from sordino.runs.tables import describe_promise
+from sordino.runs.tables import promise_rows
 
 from . import app, command, finish, say_simulated, tell
 
@@ -350,7 +350,7 @@ class _WithheldDraws(Run):
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         return {
             "prompts": f"{plan['prompts']:,}",
-            "would spend": describe_promise(plan["guarantee"]),
+            "would spend": promise_rows(plan)["guarantee"],
             **self._terms(plan),
         }
 
@@ -359,7 +359,7 @@ class _WithheldDraws(Run):
         out = self.settings.out
         return {
             "prompts": f"{told['prompts']:,}",
-            "spent": describe_promise(told["guarantee"]),
+            "spent": promise_rows(told)["guarantee"],
             **self._terms(told),
             "remaining epsilon": f"{never_more(told['remaining_epsilon'])}",
             **({} if out is None else {"written": out.name}),

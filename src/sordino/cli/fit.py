@@ -13,12 +13,8 @@ from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
-from sordino.reporting.result import (
-    MEANINGLESS,
-    describe_guarantee_and_caveats,
-    judge,
-    measure_reward,
-)
+from sordino.reporting.result import describe_guarantee_and_caveats, judge, measure_reward
+from sordino.reporting.summary import summarize
 from sordino.rewards.estimation import fit_and_measure_chunks
 from sordino.rewards.evidence import Released, refuse_too_few
 from sordino.rewards.metrics import cross_fit
@@ -27,7 +23,7 @@ from sordino.rewards.reward_fit import fit as fit_released
 from sordino.runs.align_settings import Fitting
 from sordino.runs.progress import Bar, Passes
 from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading, terms_of
-from sordino.runs.tables import describe_estimate, promise_rows, verdict_rows
+from sordino.runs.tables import promise_rows, verdict_rows
 
 from . import app, command, finish
 
@@ -59,13 +55,8 @@ def fit(settings: Fit) -> None:
     coin = {"name": "randomized-response", "epsilon_per_label": promise.epsilon}
     known = {"data": {"pairs": reward.pairs}, "mechanism": coin if promise.unit == "label" else {}}
     value = {"verdict": judge(value | known), **value}
-    folded = value["verdict"]["word"] in MEANINGLESS
-    rows = {
-        **verdict_rows(value),
-        **promise_rows(value),
-        **({} if folded else {"accuracy": describe_estimate(measured, "accuracy")}),
-        "written": settings.out.name,
-    }
+    told = dict(summarize({"noise": "labels"} | value | known)["lines"])
+    rows = verdict_rows(value) | promise_rows(value) | told | {"written": settings.out.name}
     finish("sordino fit", rows, value, as_json=settings.as_json, simulated=promise.simulated)
 
 

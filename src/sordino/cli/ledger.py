@@ -19,7 +19,6 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import ledger_path
 from sordino.reporting.result import describe_ledger_rows
 from sordino.runs.settings import Argument, Json, Option
-from sordino.runs.tables import describe_promise
 
 from . import COMMANDS, app, command, finish, grid
 
@@ -51,10 +50,7 @@ def _show(settings: _Show) -> None:
     view, total = describe_ledger_rows(found), found.total()
     rows = {
         "data": view["data"] or f"{len(found.data_sets)} data sets; what is largest of each",
-        **{
-            f"budget of a {unit}": describe_promise(budget.to_dict())
-            for unit, budget in found.budgets.items()
-        },
+        **{f"budget of a {unit}": str(budget) for unit, budget in found.budgets.items()},
         **{f"one {unit}": account["says"] for unit, account in view["accounts"].items()},
         "caveats": ", ".join(total.caveats if total else ()) or "none",
         "head": view["head"],

@@ -17,7 +17,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Manifest, manifest_path
-from sordino.privacy.guarantee import Trust, never_less
+from sordino.privacy.guarantee import Trust
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
@@ -37,7 +37,7 @@ from sordino.runs.settings import (
     choose_coin,
     refuse_records,
 )
-from sordino.runs.tables import dropped_row, ledger_rows, unit_rows
+from sordino.runs.tables import dropped_row, ledger_rows, promise_rows, unit_rows
 
 from . import app, command, tell
 
@@ -179,10 +179,8 @@ class _Privatization(Run):
             "written": f"{told['files']:,} files and their manifests in {out.name}"
             if "files" in told
             else f"{out.name} and {manifest_path(out).name}",
-            "guarantee": f"epsilon={never_less(told['epsilon'])} per {told['unit']}, trust: "
-            f"{told['trust']}",
+            **promise_rows({"guarantee": told | {"delta": 0.0}, "caveats": told["caveats"]}),
             **unit_rows(plan),
-            "caveats": ", ".join(told["caveats"]) or "none",
             **dropped_row(plan["dropped"]),
             **ledger_rows(*ledger.head),
         }

@@ -278,9 +278,13 @@ class Guarantee:
         neighbors = NeighboringRelation[relation]
         return cls(epsilon, neighbors=neighbors, caveats=tuple(caveats), **terms)
 
+    @property
+    def sentence(self) -> str:
+        """Return the promise in one line, without its caveats."""
+        return f"{size(self)} when {self.change} ({self.neighbors.name}), trust: {self.trust}"
+
     def __str__(self) -> str:
-        promise = f"epsilon={never_less(self.epsilon)}, delta={never_less(self.delta)}"
-        text = f"{promise} when {self.change} ({self.neighbors.name}), trust: {self.trust}"
+        text = self.sentence
         if self.caveats:
             text += f", caveats: {', '.join(self.caveats)}"
         return f"SIMULATED, not private: {text}" if self.simulated else text

@@ -63,7 +63,6 @@ def describe_leaderboard(source: Json) -> dict[str, Any]:
     return {
         "boards": [_board(board, title) for title, board in boards.items()],
         "history": _history(source.get("history") or ()),
-        "count": whole(len(source["items"])),
     }
 
 
@@ -84,16 +83,18 @@ def _board(source: Json, title: str) -> dict[str, Any]:
         # As many as its range has ranks beside its own; overlapping ranges may be told apart.
         tied = item["rank"][1] - item["rank"][0]
         near = [other["name"] for other in items if other is not item and _is_tied(item, other)]
+        points, interval = _points_text(item["points"]), " to ".join(map(_points_text, (low, high)))
         rows.append(
             {
                 "name": str(item["name"]),
+                "line": f"{rank_words(item['rank'])}, {points} points ({interval})",
                 "rank": "–".join(dict.fromkeys(map(ordinal, item["rank"]))),
                 "rank_words": rank_words(item["rank"]),
                 "tied": f"tied with {' and '.join(near)}" * bool(tied)
                 if len(near) == tied <= _NAMED
                 else f"tied with {whole(tied)} other{'s' * (tied > 1)}",
-                "points": _points_text(item["points"]),
-                "interval": f"{_points_text(low)} to {_points_text(high)}",
+                "points": points,
+                "interval": interval,
                 "field": "—"
                 if item["field_win_rate"] is None
                 else percent(item["field_win_rate"], 0),
@@ -228,10 +229,3 @@ def board_table(told: Json) -> str:
             shown = ["" if math.isnan(value) else f"{value:.6g}" for value in numbers]
             writer.writerow([board, *item["rank"], item["name"], *shown])
     return text.getvalue()
-
-
-def item_line(item: Json) -> str:
-    """Return one item as a line: its range of ranks, name, points, and their interval."""
-    ends = " to ".join("open" if end is None else f"{end:,.0f}" for end in _ends_in_points(item))
-    name = " ".join(item["name"].split())
-    return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"

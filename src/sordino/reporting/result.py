@@ -26,7 +26,7 @@ from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import SIGNALS, Features, HashedText, Intercept, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import Text
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.forecast import WAYS, Way, World, utility_curve
 from sordino.rewards.metrics import REACH, Estimate, HeldOut, legible, measure_predictions
@@ -73,7 +73,8 @@ def judge(result: Json) -> dict[str, Any]:
     if result.get("noise") == "draws":
         found = {"word": USABLE, "says": "Nothing was released yet: every draw spends."}
     elif (bound := real("odds_bound", result.get("odds_bound"))) is not None:
-        says = SAID["odds_bound"].format(at_least(bound))
+        told = "odds_bound" if math.log(bound) <= WEAKEST_EPSILON else "no_odds_bound"
+        says = SAID[told].format(at_least(bound))
         found = {"word": GUESS if bound <= _FLAT else USABLE, "says": says}
     else:
         shown = next((name for name in _VERDICTS if result.get(name)), None)

@@ -6,17 +6,16 @@ was foreseen before anything was spent, accuracy against ε from sizes alone, st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
 from typing import Any
 
 from sordino._version import __version__
 from sordino.auditing.findings import Audit
 from sordino.errors import DataError, PrivacyError
-from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT
+from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT, Guarantee
 from sordino.reporting.audits import describe_audits
 from sordino.reporting.wording import (
-    NO_CHOICE,
     SAID,
     WORDS,
     Json,
@@ -35,6 +34,7 @@ from sordino.reporting.wording import (
     number_rows,
     percent,
     plain,
+    public_parts,
     read_guarantee,
     real,
     whole,
@@ -47,15 +47,13 @@ from .result import MEANINGLESS, WEAK, judge
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
-def _describe_fit(reward: Json | None, result: Json) -> Rows | None:
-    """Return how the reward was fitted, as names and sentences; None if it is not told."""
+def _describe_fit(reward: Json | None) -> Rows:
+    """Return how the reward was fitted, as names and sentences; none if it is not told."""
     if reward is None or not (method := str(reward.get("method") or "")):
-        return None
+        return []
     noised, of_ballots = is_noised_sum(method), hides_ballots(method)
     of_sum = SAID["sum_of_ballots"] if of_ballots else SAID["sum_of_labels"]
     rows = [["Likelihood", of_sum if noised else WORDS["methods"].get(method, method)]]
-    rows += _describe_class(among) if (among := result.get("class")) else []
-    rows += _describe_online(told) if (told := result.get("online")) else []
     asked = reward.get("method_asked")
     if asked == "auto" and method in WORDS["chosen"]:
         rows.append(["Chosen", WORDS["chosen"][method]])
@@ -76,8 +74,10 @@ def _describe_fit(reward: Json | None, result: Json) -> Rows | None:
     return rows
 
 
-def _describe_class(among: Json) -> Rows:
+def _describe_class(among: Json | None) -> Rows:
     """Return which candidates there are, which was chosen, and what the others lack."""
+    if among is None:
+        return []
     (name, most), *others = among["likeliest"]
     behind = [f"{other} (−{plain(most - less)})" for other, less in others]
     rows = [["Chosen", f"{name}, of {whole(among['candidates'])} candidates."]]
@@ -90,8 +90,10 @@ def _describe_class(among: Json) -> Rows:
     return rows
 
 
-def _describe_online(told: Json) -> Rows:
+def _describe_online(told: Json | None) -> Rows:
     """Return what was asked in rounds, and how the questions were chosen."""
+    if told is None:
+        return []
     asked, rounds = whole(told["asked"]), whole(told["rounds"])
     rows = [["Rounds", f"{rounds}; in {asked} of them both answers differed, and one was asked."]]
     rule = f"{told['exploration'].capitalize()}, by estimates of randomized answers alone"
@@ -236,7 +238,6 @@ def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
         "notes": notes,
         "intervals": known,
         "choices": any(chance is not None for chance in chances.values()),
-        "count": whole(len(rows)),
     }
 
 
@@ -246,12 +247,14 @@ def _item(item: Json, chance: float | None) -> dict[str, Any] | None:
     if worth is None:
         return None
     ends = both_ends("items.interval", item.get("interval"))
+    text, interval = signed_worth(worth), " to ".join(map(signed_worth, ends or ()))
     return {
         "name": str(item.get("name") or "unnamed"),
         "worth": worth,
-        "text": signed_worth(worth),
+        "text": text,
         "ends": ends,
-        "interval": " to ".join(map(signed_worth, ends)) if ends else "—",
+        "interval": interval or "—",
+        "line": f"{text} ({interval}, 95%)" if ends else text,
         "chance": "—" if chance is None else percent(chance),
     }
 
@@ -268,10 +271,10 @@ def _listed(names: Sequence[str], at_once: int) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _describe_training(result: Json) -> dict[str, Any] | None:
-    """Return how a policy was improved; None if none was."""
+def _describe_training(result: Json) -> Rows:
+    """Return how a policy was improved; nothing if none was."""
     if (trained := result.get("trained")) is None:
-        return None
+        return []
     mechanism = result.get("mechanism") or {}
     users, batches = trained["users"], trained["batches"]
     rows = [["Update", WORDS["updates"][trained["update"]]]]
@@ -280,66 +283,57 @@ def _describe_training(result: Json) -> dict[str, Any] | None:
     explores = "The current policy." if trained["explores"] == "current" else "A fixed policy: "
     if trained["explores"] != "current":
         explores += f"no action is more than {at_least(trained['coverage'])} times as likely now."
-    rows += [
+    return [
+        *rows,
         ["Batches", f"{whole(batches)}, each of {whole(users // batches)} persons."],
         ["What explored", explores],
         ["Projected", f"{whole(trained['projected'])} of {whole(batches)} updates."],
     ]
-    return {"rows": rows}
 
 
 _SIZES = {"states": "states", "actions": "actions", "horizon": "steps of an episode"}
 
 
-def _describe_plan(told: Json | None) -> dict[str, Any] | None:
-    """Return what a plan is worth; None if nothing was planned."""
+def _describe_plan(told: Json | None) -> Rows:
+    """Return what a plan rests on, beside what its verdict says; nothing if nothing was planned."""
     if told is None:
-        return None
+        return []
     level = f"{at_most(float(Decimal(repr(told['confidence'])) * 100), 6)}%"
     if (share := told["radius_scale"]) < 1:
         level += f" by a heuristic ({plain(share)} of the proved radius)"
-    more = "No" if told["vacuous"] else plain(told["value"])
-    rows = [
-        ["Certain", f"{more} more reward in an episode than the reference."],
+    lost = f"{plain(told['suboptimality'])} to the best policy, whatever it is."
+    return [
+        *([["At most lost", lost]] if told["vacuous"] else []),
         ["Gap", f"The worst case of no policy is more than {plain(told['gap'])} better."],
-        ["At most lost", f"{plain(told['suboptimality'])} to the best policy, whatever it is."],
         ["Confidence", f"{level}, if the true weights have norm {plain(told['ball'])} or less."],
         ["World", ", ".join(f"{whole(told[name])} {what}" for name, what in _SIZES.items())],
     ]
-    return {"rows": rows}
 
 
-_REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
-_FEW = "There are too few answers to tell: the standard error would be larger than what is told."
 _CONSTANT = {"accuracy": "How often the reward is right about an answer. Anybody would be right in"}
 """What is said instead of single answers, beside which the better constant stands."""
-_SHOWN: Mapping[str, Callable[[float], str]] = {
-    "accuracy": percent,
-    "win_rate": percent,
-    "negative_log_likelihood": lambda value: f"{value:.3f}".replace("-", "−"),
-}
+_SHARES = ("accuracy", "win_rate")
 
 
-def _metrics(source: Json | None, reasons: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
-    return [] if source is None else [_metric(source, key, reasons) for key in keys]
+def _metrics(source: Json | None, *keys: str) -> list[dict[str, Any]]:
+    """Return the metrics that a source tells, or says to be too vague to be told."""
+    told = source or {}
+    found = [_metric(told, key) for key in keys]
+    return [one for one in found if one["value"] is not None or f"{one['key']}_reason" in told]
 
 
-def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Return label, text and explanation of a metric, and a reason if there is no value."""
+def _metric(source: Json, key: str) -> dict[str, Any]:
+    """Return label, text and explanation of a metric."""
     label, _, explained = WORDS["metrics"][key].partition(": ")
-    shown = _SHOWN.get(key, plain)
-    metric: dict[str, Any] = {"key": key, "label": label, "explained": explained}
-    metric |= {"interval": None, "detail": "", "guess": None}
-    value = real(key, source.get(key))
+    share, value = key in _SHARES, real(key, source.get(key))
+    shown: Callable[[float], str] = percent if share else plain
+    metric: dict[str, Any] = {"key": key, "label": label, "explained": explained, "value": value}
+    metric |= {"text": "too few to tell", "interval": None, "detail": "", "guess": None}
     if value is None:
-        vague = f"{key}_reason" in source
-        text = "too few to tell" if vague else "not available"
-        reason = _FEW if vague else reasons.get(key, _REASON)
-        return {**metric, "value": None, "text": text, "reason": reason}
+        return metric
     if key in _CONSTANT and (likes := real("likes", source.get("likes"))) is not None:
         metric["guess"] = best = max(likes, 1 - likes)
         metric["explained"] = f"{_CONSTANT[key]} {percent(best)} by always saying the same."
-    share = shown is percent
     error = real(f"{key}_standard_error", source.get(f"{key}_standard_error"))
     ends = both_ends(key, source.get(f"{key}_interval"))
     if error is not None:
@@ -350,8 +344,8 @@ def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any
             "detail": f"± {f'{100 * half:.1f} points' if share else plain(half, 2)} (95%)",
         }
     elif ends:
-        metric |= {"interval": ends, "detail": f"{' to '.join(map(shown, ends))} (95%)"}
-    return {**metric, "value": value, "text": shown(value), "reason": ""}
+        metric |= {"interval": ends, "detail": f"({' to '.join(map(shown, ends))}, 95%)"}
+    return metric | {"text": shown(value)}
 
 
 _BIN = ("predicted", "observed", "low", "high")  # a bin without all of these is left out
@@ -367,98 +361,83 @@ def summarize(
     """Return everything that the report page says, as one JSON-like dict."""
     names = [str(name) for name in result.get("caveats") or ()]
     guarantee = read_guarantee("result.guarantee", result.get("guarantee"), tuple(names))
-    words, counted = describe_guarantee(guarantee), not guarantee.hides_counts
+    counted = not guarantee.hides_counts
+    words = describe_guarantee(guarantee, public_parts(result))
     spend = describe_ledger(ledger, counted=counted) if ledger else None
     held = ((ledger or {}).get("accounts") or {}).get(guarantee.unit)
     if held and held["epsilon"] is None:  # another release tells what this one hides
         gap = f"One {guarantee.unit}, once all releases of the ledger are seen: {held['says']}."
         words["unprotected"] = [gap, *words["unprotected"]]
-    counts = {
-        name: whole(count)
-        for name in ("pairs", "ballots")
-        if counted
-        and (count := real(f"data.{name}", (result.get("data") or {}).get(name))) is not None
-    }
+    facts = _facts(result, guarantee)
     data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     noise = str(result.get("noise") or "")
-    unscored = noise == "estimate" or is_of_rankings(result)
-    note, reasons = (
-        WORDS["metrics_notes"]["labels" if noise == "labels" else "other"],
-        dict[str, str](),
-    )
-    if unscored:
-        note, reasons = describe_metrics(result, guarantee)
-    reasons |= NO_CHOICE if judged(result) == "answers" else {}
     reward, policy = result.get("reward"), result.get("policy")
     public, truth = result.get("public_evaluation"), result.get("truth")
     scores = ("accuracy", "negative_log_likelihood")
-    told = _metrics(reward, reasons, *scores, "calibration_slope")
-    measured = None if reward is None else {"metrics": told}
+    told = _metrics(reward, *scores, "calibration_slope")
     pairs = real("public_evaluation.pairs", (public or {}).get("pairs"))
-    accuracy = told[0] if told else None
+    accuracy = told[0] if told and told[0]["key"] == "accuracy" else None
     bins = [
         {key: real(f"calibration.{key}", row.get(key)) for key in (*_BIN, "pairs")}
         for row in calibration
     ]
     tried = describe_audits(audits) if audits else []
     verdict = judge(result)
-    if refuted := any(audit["refuted"] for audit in tried):
+    if any(audit["refuted"] for audit in tried):
         verdict = {"word": WEAK, "says": "An audit refutes what is claimed."}
     folded = verdict["word"] in MEANINGLESS
     board = result.get("leaderboard")
-    page = "Privacy report" if board is None else "Leaderboard"
+    title = "Privacy report" if board is None else "Leaderboard"
     # The total of a ledger may rest on a declaration.
     budget = ((ledger or {}).get("budget") or {}).get("caveats") or ()
     declared = [name for name in budget if name == DECLARED_DISJOINT]
     caveats = [*(["simulated"] if simulated else []), *names, *declared]
-    return {
+    page = {
         "format": "sordino.summary",
         "version": 1,
         "verdict": {**verdict, "folded": folded},
-        "title": f"{page}: {data}" if data else page,
-        "statement": _statement(result, words, counts, simulated=simulated, refuted=refuted),
+        "title": f"{title}: {data}" if data else title,
+        "statement": _statement(result, facts),
         "simulated": simulated,
         "simulated_text": SAID["simulated"],
         "data": data,
-        "pairs": counts.get("pairs"),
-        "ballots": counts.get("ballots"),
+        "facts": facts,
         "judged": judged(result),
         "rankings": is_of_rankings(result),
         "worths": _describe_items(result, records=guarantee.hides_texts),
         "leaderboard": None if board is None else describe_leaderboard(board),
         "trained": _describe_training(result),
         "planned": _describe_plan(result.get("plan")),
+        "learned": _describe_class(result.get("class")) + _describe_online(result.get("online")),
         "noise": noise,
         "noise_text": WORDS["noise"].get(noise, ""),
         "guarantee": words,
         "mechanism": describe_mechanism(result, guarantee),
         "spend": spend,
-        "metrics_note": note,
-        "reward": measured,
-        "fit": _describe_fit(reward, result),
+        "metrics_note": describe_metrics(result, guarantee, measured=bool(told)),
+        "reward": None if reward is None else {"metrics": told},
+        "fit": _describe_fit(reward),
         "calibration": [
             row | {"pairs": row["pairs"] if counted else None}
             for row in bins
             if None not in [row[key] for key in _BIN]
         ],
         "prediction": _describe_prediction(
-            result.get("utility"), None if folded else accuracy, pairs=counts.get("pairs")
+            result.get("utility"), None if folded else accuracy, facts
         ),
         "decisive": _describe_decisive(
             result.get("decisive"), texts_are_public=not guarantee.hides_texts
         ),
         "policy": None
         if policy is None
-        else {"metrics": _metrics(policy, reasons, "win_rate", "kl", "temperature")},
+        else {"metrics": _metrics(policy, "win_rate", "kl", "temperature")},
         "confidence": _describe_confidence(policy),
         "examples": _describe_examples(result.get("examples")),
-        "public": None
-        if public is None and truth is None
-        else {
+        "public": {
             "pairs": None if pairs is None else whole(pairs),
-            "metrics": _metrics(public, reasons, *scores, "win_rate"),
-            "truth": _metrics(truth, reasons, "kl_regret", "value", "best_value"),
+            "metrics": _metrics(public, *scores, "win_rate"),
+            "truth": _metrics(truth, "kl_regret", "value", "best_value"),
         },
         "caveats": [
             {"name": name, "text": CAVEATS.get(name, "No sentence is on file for this caveat.")}
@@ -467,19 +446,86 @@ def summarize(
         "provenance": _provenance(result, counted=counted),
         "audits": tried,
     }
+    return page | {"lines": _lines(page)}
 
 
-def _statement(
-    result: Json, words: Json, counts: Mapping[str, str], *, simulated: bool, refuted: bool
-) -> str:
-    """Return the page in one line: what was learned, and what it can reveal."""
-    votes = "votes" if result.get("leaderboard") else judged(result)
-    votes = "ballots" if is_of_rankings(result) else votes
-    said = {"ballots": "ballots", "pairs": votes}
-    told = [f"{counts[name]} {what}" for name, what in said.items() if name in counts]
-    trained = result.get("trained")
-    source = f"{whole(trained['users'])} persons" if trained else "human judgments"
-    source = told[0] if told else source
+_LEFT_OUT = {
+    "repeats": "repeats by the same person or beyond the cap",
+    "capped": "beyond the cap for one person",
+    "dropped": "for their texts",
+    "left_out": "that the board has already",
+}
+
+
+def _facts(result: Json, guarantee: Guarantee) -> list[list[str]]:
+    """Return how much there is, each a name, a number and what it leaves out; no secret one."""
+    data = result.get("data") or {}
+    known = {} if guarantee.hides_counts else data
+    counts = {name: real(f"data.{name}", known.get(name)) for name in (*_LEFT_OUT, *_COUNTED)}
+    pairs = counts["pairs" if counts["ballots"] is None else "ballots"]
+    rows = []
+    if pairs is not None:
+        if counts["records"] is not None:  # of files: what does not count was read too
+            counts["repeats"] = counts["records"] - pairs
+        more = [f"{whole(n)} {why}" for name, why in _LEFT_OUT.items() if (n := counts[name])]
+        files = "" if counts["files"] is None else f"in {whole(counts['files'])} files"
+        parts = [files, f"without {' and '.join(more)}" if more else ""]
+        rows.append([judged(result).capitalize(), whole(pairs), ", ".join(filter(None, parts))])
+    if (persons := counts["persons"]) is not None and guarantee.unit == "person":
+        rows.append(["Persons", whole(persons), ""])
+    board = result.get("leaderboard") or {}
+    items = board.get("items") or [
+        item for item in result.get("items") or () if item.get("worth") is not None
+    ]
+    rows += [["Items", whole(len(items)), ""]] if items else []
+    groups, updates = board.get("groups") or (), len(board.get("history") or ())
+    rows += [["Groups", whole(len(groups)), f"({', '.join(groups)})"]] if groups else []
+    return [*rows, *([["Updates", whole(updates), ""]] if updates > 1 else [])]
+
+
+_COUNTED = ("pairs", "ballots", "records", "persons", "files")
+_PRICES = {"One label", "One person", "Cap", "Reward alone"}
+_FIRST = 5  # items of a closing summary
+
+
+def _lines(page: Json) -> Rows:
+    """Return what a page says as the lines with which a command ends."""
+    rows = [[name, f"{number} {more}".strip()] for name, number, more in page["facts"]]
+    rows += [row for row in page["mechanism"] or () if row[0] in _PRICES]
+    rows += [*page["learned"], *page["trained"], *page["planned"]]
+    for place, table in (("Board", page["leaderboard"]), ("Best items", page["worths"])):
+        if table is not None:
+            rows.append([place, _first_items(table)])
+    reward, policy = (page[name] or {"metrics": []} for name in ("reward", "policy"))
+    metrics, note = (
+        reward["metrics"] + policy["metrics"],
+        page["metrics_note"] * bool(page["reward"]),
+    )
+    if page["verdict"]["folded"]:
+        metrics = []
+        note = "Nothing that tells more than a guess." if reward["metrics"] else note
+    for one in metrics:
+        text = f"{one['text']} {one['detail']}".strip()
+        if not (one["detail"] and text in page["verdict"]["says"]):
+            rows.append([one["label"], text])
+    rows += [["Measured", note]] if note else []
+    for place, name in (("On public data", "metrics"), ("Against the truth", "truth")):
+        if told := page["public"][name]:
+            rows.append([place, ", ".join(f"{one['label']} {one['text']}" for one in told)])
+    return [[name if "KL" in name else name.lower(), said] for name, said in rows]
+
+
+def _first_items(table: Json) -> str:
+    """Return the best items of a board, or of an election, one in each line."""
+    board = table["boards"][0] if "boards" in table else table
+    rows, silent = board["rows"], len(board.get("silent", ()))
+    shown = [f"{' '.join(row['name'].split())}: {row['line']}" for row in rows[:_FIRST]]
+    shown += [f"and {whole(len(rows) - _FIRST)} more"] if len(rows) > _FIRST else []
+    return "\n".join([*shown, *([f"nothing can be said of {whole(silent)}"] if silent else [])])
+
+
+def _statement(result: Json, facts: Sequence[Sequence[str]]) -> str:
+    """Return in one line what was learned, and of how much."""
     parts = (
         ("reward", "a reward model"),
         ("policy", "a policy"),
@@ -488,15 +534,8 @@ def _statement(
         ("leaderboard", "ratings and ranks"),
     )
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)
-    opening = f"Learned from {source}: {learned}. " if learned else ""
-    if not words["promise"]:
-        return f"{opening}No promise is made about any judgment in the data."
-    aside = "" if words["delta"] == 0 else f", apart from δ = {words['delta_text']}"
-    nobody, can = ("Were the randomness real, nobody", "could") if simulated else ("Nobody", "can")
-    if refuted:
-        nobody = f"Claimed, and refuted by an audit: {nobody[0].lower()}{nobody[1:]}"
-    asides = {"opening": opening, "nobody": nobody, "can": can, "aside": aside}
-    return SAID["nobody"].format(**words, **asides)
+    counted = [f"{number} {name.lower()}" for name, number, _ in facts if name != "Items"]
+    return f"Learned from {(counted or ['human judgments'])[0]}: {learned}." if learned else ""
 
 
 def _provenance(result: Json, *, counted: bool) -> dict[str, Any]:
@@ -519,7 +558,7 @@ def _provenance(result: Json, *, counted: bool) -> dict[str, Any]:
 
 
 def _describe_prediction(
-    source: Json | None, accuracy: Json | None, *, pairs: str | None
+    source: Json | None, accuracy: Json | None, facts: Sequence[Sequence[str]]
 ) -> dict[str, Any] | None:
     """Return the privacy–utility curve in words and numbers, or None if there is none."""
     source = source or {}
@@ -529,14 +568,15 @@ def _describe_prediction(
     )
     # rows without both numbers are left out
     points = dict(sorted((x, y) for x, y in places if x and y is not None))
-    if pairs is None or len(points) < 2:  # noqa: PLR2004 (a line has two ends)
+    counted = [number for name, number, _ in facts if name in {"Pairs", "Answers"}]
+    if not counted or len(points) < 2:  # noqa: PLR2004 (a line has two ends)
         return None
     ceiling = real("utility.assumed_accuracy", source.get("assumed_accuracy"))
     chosen = real("utility.epsilon", source.get("chosen_epsilon"))
     measured = accuracy if accuracy and accuracy["value"] is not None else None
     interval: list[float] | None = None if measured is None else measured["interval"]
     dimension = real("utility.effective_dimension", source.get("effective_dimension"))
-    sizes = [f"{pairs} labels"]
+    sizes = [f"{counted[0]} labels"]
     if dimension is not None:
         sizes.append(f"an effective dimension of {plain(dimension)}")
     if ceiling is not None:

@@ -18,6 +18,7 @@ from sordino.errors import DataError
 from sordino.mechanisms.catalogue import BALLOTS, CURATOR_MECHANISMS
 from sordino.mechanisms.label_sum import SumMechanism
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
+from sordino.preferences.schemas import TRAJECTORIES
 from sordino.privacy.guarantee import CAVEATS, Guarantee, float_from_json, float_to_json
 
 Json = Mapping[str, Any]
@@ -139,8 +140,16 @@ def read_guarantee(name: str, values: Json | None, caveats: tuple[str, ...] = ()
     return Guarantee.from_dict(values, [caveat for caveat in names if caveat in CAVEATS])
 
 
-def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
-    """Return a guarantee as plain values and sentences."""
+def public_parts(result: Json) -> str:
+    """Return what was judged, which a promise about judgments alone does not cover."""
+    if (result.get("data") or {}).get("judged") == TRAJECTORIES:
+        return SAID["public_steps"]
+    named = result.get("leaderboard") or result.get("items")
+    return SAID["public_items" if named else "public_texts"]
+
+
+def describe_guarantee(guarantee: Guarantee, public: str = "") -> dict[str, Any]:
+    """Return a guarantee as plain values and sentences; ``public`` says what it leaves open."""
     label_sets = guarantee.unit == "person" and "labels-only" in guarantee.caveats
     words = WORDS["units"][_LABEL_SETS if label_sets else guarantee.unit]
     question = WORDS["questions"][guarantee.neighbors.name].format(**words)
@@ -155,11 +164,11 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     )
     replaced = guarantee.neighbors.name == "REPLACE_ONE"
     # What the promise does not cover, one sentence each.
-    gaps = WORDS["gaps"][
-        _LABEL_SETS if label_sets else "record" if guarantee.hides_texts else "label"
-    ]
-    if guarantee.hides_texts and guarantee.hides_counts:
-        gaps = ()
+    if guarantee.hides_texts:
+        gaps = [] if guarantee.hides_counts else WORDS["gaps"]["record"]
+    else:
+        others = WORDS["gaps"][_LABEL_SETS if label_sets else "label"]
+        gaps = [public or SAID["public_texts"], *others]
     several = () if guarantee.unit == "person" else (SAID["several"].format(unit=guarantee.unit),)
     return {
         **guarantee.to_dict(),
@@ -244,9 +253,6 @@ def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
     }
 
 
-_SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
-
-
 def is_noised_sum(name: object) -> bool:
     """Return whether a mechanism of this name releases one sum with noise."""
     return issubclass(CURATOR_MECHANISMS.get(str(name), object), SumMechanism)
@@ -271,14 +277,10 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
     if result.get("noise") == "labels":  # what a promise to a person means for one of their labels
         if guarantee.unit != "person" or not label or flips is None:
             return None
-        most, all_of = round(guarantee.epsilon / label), at_least(guarantee.epsilon)
         turns = f"a coin turns {percent(flips)} of them around."
         if hides_ballots(name):
             turns = f"the first choice of a ballot, of which a die replaces {percent(flips)}."
-        return [
-            ["One label", f"ε = {at_least(label)}: {turns}"],
-            ["One person", f"At most {most:,} of them, ε = {all_of} together."],
-        ]
+        return person_rows(label, guarantee.epsilon, f": {turns}")
     if result.get("noise") != "estimate":
         return None
     if what := WORDS["tilted"].get(name):
@@ -300,12 +302,16 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
     else:
         return None
     if bought is not None:
-        kept = f"{_held_out(result, bought, guarantee)} were kept from the fit"
-        rows += [
-            ["Reward alone", f"{_price(told)}."],
-            ["Metrics alone", f"{_price(bought)}: {kept}, and metrics read those alone."],
-        ]
+        rows.append(["Reward alone", f"{_price(told)}."])
     return rows
+
+
+def person_rows(label: float, person: float, more: str = ".") -> Rows:
+    """Return what one label of a person costs, and all of them."""
+    return [
+        ["One label", f"ε = {at_least(label)}{more}"],
+        ["One person", f"At most {round(person / label):,}, ε = {at_least(person)} together."],
+    ]
 
 
 def _sum_rows(told: Json, guarantee: Guarantee, one: str, counted: str) -> Rows:
@@ -346,44 +352,24 @@ def _held_out(result: Json, told: Json, guarantee: Guarantee) -> str:
     return f"{of} ({whole(pairs)} {judged(result)})"
 
 
-NO_CHOICE = dict.fromkeys(
-    ("win_rate", "kl"), "Each judgment is about one answer: nobody chose between two."
-)
-"""Why a policy has no metrics where single answers were judged."""
-
-
 def judged(result: Json) -> str:
-    """Return what was judged: pairs, or single answers."""
-    return "answers" if (result.get("data") or {}).get("judged") == "answers" else "pairs"
-
-
-def describe_metrics(result: Json, guarantee: Guarantee) -> tuple[str, dict[str, str]]:
-    """Return where a curator's metrics come from and what they cost; and why some are null."""
-    bought, records = result.get("metrics"), guarantee.hides_texts
-    every = (*_SOLD, "calibration_slope")
+    """Return what was judged: ballots, votes, single answers or pairs."""
     if is_of_rankings(result):
-        return SAID["unscored"], dict.fromkeys((*every, "kl"), SAID["unscored"])
+        return "ballots"
+    single = (result.get("data") or {}).get("judged") == "answers"
+    return "votes" if result.get("leaderboard") else "answers" if single else "pairs"
+
+
+def describe_metrics(result: Json, guarantee: Guarantee, *, measured: bool) -> str:
+    """Return where metrics come from, what they cost, and what buys those that are not there."""
+    noise, bought, records = result.get("noise"), result.get("metrics"), guarantee.hides_texts
+    if is_of_rankings(result):
+        return SAID["unscored"]
+    if noise != "estimate":
+        return SAID["of_answers" if noise == "labels" else "of_releases"] if measured else ""
     if bought is None and (result.get("data") or {}).get("files") is not None:  # read in pieces
-        sale = "" if records else SAID["for_sale"]
-        return SAID["unread"] + sale, dict.fromkeys(every, SAID["unread_short"] + sale)
-    note = "No metric was bought, and none is free." if records else SAID["free"]
-    if bought is not None:
-        what = "All but the calibration slope was" if records else "Every metric below was"
-        held_out = _held_out(result, bought, guarantee)
-        note = SAID["bought"].format(what=what, held_out=held_out, price=_price(bought))
-    if not records:
-        told = {"calibration_slope": "No finite slope fits what was released."}
-        free = {
-            "accuracy": f"Held-out accuracy {SAID['not_free']}",
-            "win_rate": f"The win rate {SAID['not_free']}",
-        }
-        return note, told if bought is not None else told | free
-    sold = (
-        "It was bought, and too few records are held out for it to stand out from the noise."
-        if bought is not None
-        else f"{SAID['private_records']} --metrics-epsilon buys it, or --evaluate a public file."
-    )
-    return note, dict.fromkeys(_SOLD, sold) | {
-        "calibration_slope": f"{SAID['private_records']} this one cannot be bought.",
-        "kl": "It depends on prompts and answers, which are private.",
-    }
+        return SAID["unread"] + ("" if records else SAID["for_sale"])
+    if bought is None:
+        return SAID["private_records" if records else "free"]
+    held_out = _held_out(result, bought, guarantee)
+    return SAID["bought"].format(held_out=held_out, price=_price(bought))

@@ -26,7 +26,7 @@ from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from .align_run import AlignRun
 from .run import describe_draw
-from .tables import choice_rows, describe_promise, forecast_rows
+from .tables import choice_rows, forecast_rows, promise_rows
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
 INTRINSIC_VERSION = 1
@@ -67,12 +67,12 @@ class DrawNoise(AlignRun):
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         """Return a plan in lines."""
-        one, count = plan["per_draw"], plan["draws"]
+        one, promise = plan["per_draw"], promise_rows(plan)
         return forecast_rows(plan) | {
             "spent": "nothing yet: every answer that choose draws spends",
             "each answer": f"epsilon={never_less(one['epsilon'])} at most, whatever is asked",
-            f"{count:,} answers": describe_promise(plan["guarantee"]),
-            "caveats": ", ".join(plan["caveats"]) or "none",
+            f"{plan['draws']:,} answers": promise.pop("guarantee"),
+            **promise,
             "policy": f"temperature {plan['temperature']:.6g}, ridge {plan['ridge']:.6g}, ball "
             f"{plan['ball']:g}",
         }

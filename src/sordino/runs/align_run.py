@@ -48,7 +48,7 @@ from sordino.rewards.noise_forecast import Picture
 
 from .align_settings import Align
 from .run import FolderRun, Limit, spending_limit
-from .tables import align_rows, choice_rows, forecast_rows
+from .tables import forecast_rows
 
 NO_METRICS = {  # what is said of a reward where nothing paid for more
     f"{metric}{of}": None
@@ -200,11 +200,6 @@ class AlignRun(FolderRun):
 @dataclass(frozen=True, kw_only=True)
 class LearningRun(AlignRun):
     """A run that releases a reward, and a policy made of it."""
-
-    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
-        """Return what was learned in lines."""
-        del ledger  # its head is certified
-        return choice_rows(told) | align_rows(told, self.settings.out)
 
     @abstractmethod
     def learn(self, ledger: Ledger) -> Learned:

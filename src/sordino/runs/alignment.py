@@ -60,7 +60,7 @@ from .settings import (
     refuse_options,
     reworded,
 )
-from .tables import align_rows, shortened, verdict_rows
+from .tables import closing_rows, shortened, verdict_rows
 
 S = TypeVar("S", bound=IntoFolder)
 _NOT_OF_A_CALL = {"prefs", "votes", "out", "ledger", "as_json", "dry_run"}
@@ -151,7 +151,7 @@ class Aligned(Outcome):
     def _repr_html_(self) -> str:
         rows = verdict_rows(self.result)
         if "reward.json" in self.files:
-            rows |= align_rows(self.result, None)
+            rows |= closing_rows(self.result, None)
         return card("Aligned", rows.items(), simulated=self.guarantee.simulated)
 
 

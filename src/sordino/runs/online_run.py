@@ -333,19 +333,6 @@ class _OnlineRun(FolderRun):
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         return super().plan_rows(plan) | {"rounds": f"{plan['rounds']:,}"}
 
-    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
-        online, truth = told["online"], told.get("truth")
-        rows = {
-            "rounds": f"{online['rounds']:,}, in {online['asked']:,} of which somebody was asked",
-            "exploration": online["exploration"] + (" (heuristic)" * online["heuristic"]),
-        }
-        if "class" in told:
-            name, count = told["class"]["likeliest"][0][0], told["class"]["candidates"]
-            rows["chosen"] = f"{name}; {online['possible']:,} of {count:,} may be the true one"
-        if truth is not None:
-            rows["KL regret"] = f"{truth['kl_regret']:.4f} of the policy learned"
-        return rows
-
 
 def _halfway(weights: Float[np.ndarray, " d"], features: ActionFeatures) -> Any:
     return np.clip(features @ weights + 0.5, 0, 1)  # of rounding

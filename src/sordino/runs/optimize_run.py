@@ -323,19 +323,6 @@ class _OptimizeRun(FolderRun):
             )
         return rows
 
-    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
-        trained, truth = told["trained"], told["truth"]
-        rows = {
-            "updates": f"{trained['batches']:,} ({trained['update']}), {trained['projected']:,} of "
-            "them projected",
-            "coverage": f"no action more than {trained['coverage']:.4g} times as likely as where "
-            "it was tried",
-        }
-        if truth is not None:
-            first = truth["suboptimality"][0]
-            rows["suboptimality"] = f"{truth['output']:.4f}, from {first:.4f} at the start (known)"
-        return rows
-
 
 def _generator() -> np.random.Generator:
     """Return the coins of made-up users, the same whenever they are asked."""

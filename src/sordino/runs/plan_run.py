@@ -185,16 +185,6 @@ class _PlanRun(FolderRun):
         files = {REWARD: to_json(reward.to_dict()), PLAN: to_json(values)}
         return certified_files(certificate, ledger, parts | {"plan": told}, files)
 
-    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
-        found = told["plan"]
-        return {
-            "certain": "nothing"
-            if found["vacuous"]
-            else f"{found['value']:.4g} above the reference, at {found['confidence']:.0%}",
-            "at most lost": f"{found['suboptimality']:.4g} to the best policy",
-            "if": f"the true weights have norm {found['ball']:g} or less",
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Paid(_PlanRun):

@@ -40,11 +40,12 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Charged, Ledger
 from sordino.privacy.ledger_chain import digest_of_json, event_of
 from sordino.privatization.randomization import refuse_unlinked
-from sordino.reporting.leaderboard import board_table, item_line
+from sordino.reporting.leaderboard import board_table
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.label_release import Judged, label_promise, new_votes, plan_updates, promise_of
+from sordino.rewards.label_release import Judged, new_votes, plan_updates, promise_of
 from sordino.rewards.leaderboard import BOARD, POINTS, Board, BoardRelease, Leaderboard
 from sordino.rewards.metrics import REACH
+from sordino.rewards.ranking_fit import terms_of_ballots
 from sordino.rewards.release_checks import record_promise
 from sordino.rewards.vote_release import (
     Boards,
@@ -74,12 +75,11 @@ from .settings import (
     refuse_records,
     refuse_relation,
 )
-from .tables import closing_rows, promise_rows, verdict_rows
+from .tables import closing_rows, impossible, verdict_rows
 
 _NOISES: Final = ("auto", "labels", "estimate")
 _TIES: Final = ("davidson", "half")
 _EVEN = 0.25  # variance of a vote between equals
-_LISTED = 10  # items of a closing summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,7 +408,9 @@ class _RankRun(FolderRun):
         hidden = settings.hides_texts
         # a repeat, or a vote beyond the cap of its person, is not on the board
         votes = self.number if hidden else sum(one.votes[""].number for one in board.releases)
-        left = {"left_out": self.left_out} if self.left_out else {}
+        read = None if hidden else self.number if self.survey is None else self.survey.n
+        repeats = 0 if read is None else read - release.votes[""].number
+        left = {name: n for name, n in (("left_out", self.left_out), ("repeats", repeats)) if n}
         parts = {
             "noise": settings.noise,
             "mechanism": self.described(),
@@ -420,10 +422,6 @@ class _RankRun(FolderRun):
         started = None if hidden else self.started
         return certified_files(certificate, ledger, parts, files, started=started)
 
-    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
-        del ledger
-        return board_rows(told, self.settings.out)
-
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         board, rows = plan["board"], super().plan_rows(plan)
         rows |= {} if plan["votes"] is None else {"votes": f"{plan['votes']:,}"}
@@ -433,7 +431,7 @@ class _RankRun(FolderRun):
                 f"a rating is off by about ± {kind['points']:.0f} points (95%), without privacy by "
                 f"{kind['without_privacy']:.0f}"
                 if "points" in kind
-                else f"not possible here ({kind['left_out'].partition('. ')[0]})"
+                else impossible(kind)
             )
         if "updates" in plan:
             told = (plan["forecast"] or {}).get("estimate", {})
@@ -543,28 +541,22 @@ class _Sum(_RankRun):
         return 1.0, float(self._moves(most)) / self.mechanism.event.mu
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
-        mechanism, votes, survey = self.mechanism, self.votes, self.survey
-        entropy, known = _random.entropy(self.settings.simulate_seed), survey or votes
+        mechanism, known = self.mechanism, self.survey or self.votes
+        entropy = _random.entropy(self.settings.simulate_seed)
         if isinstance(mechanism, GaussianMechanism):
             n = None if isinstance(known, Chunks) else self._all_records(known)
             promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)
-        elif isinstance(votes, Rankings):
-            promise = label_promise(votes, mechanism, ledger, entropy)
-        elif isinstance(votes, Pairs):
-            noise = cast("LabelGaussian", mechanism)
-            judged = Judged.of("sordino rank", votes, noise, ledger, self.ages)
-            promise = judged.promise(noise, ledger, entropy)  # which the ledger allows
+            ledger.check(mechanism.event, promise=promise)
+        elif isinstance(known, Rankings):
+            promise = terms_of_ballots(known, mechanism, ledger, entropy)[0]["promise"]
+        elif isinstance(known, Chunks):  # which were not read yet
+            links = {"linked": False, "repeats": False}
+            promise = promise_of(mechanism, ledger, entropy, n=None, **links)
+            ledger.check(mechanism.event, promise=promise)
         else:
-            links = {name: bool(survey and getattr(survey, name)) for name in ("linked", "repeats")}
-            promise = promise_of(mechanism, ledger, entropy, n=self.number, **links)
-        if not isinstance(votes, Pairs) or isinstance(mechanism, GaussianMechanism):
-            asked = getattr(known, "questions", None) if promise.unit == "label" else None
-            people = None
-            if not promise.hides_texts and isinstance(votes, Rankings):
-                people = votes.people(most=mechanism.records_per_person)
-            elif not promise.hides_texts and survey is not None:
-                people = survey.people
-            ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
+            noise, votes = cast("LabelGaussian", mechanism), cast("Pairs | ChunkSurvey", known)
+            judged = Judged.of("sordino rank", votes, noise, ledger, self.ages)
+            promise = judged.promise(noise, ledger, entropy)
         return {
             "spend": promise.epsilon,
             "mechanism": self.described(),
@@ -644,26 +636,6 @@ def _names_of(slates: Slates) -> tuple[str, ...]:
             f"ballots share. Nothing was done. Learn a reward: sordino align{way}."
         )
     return tuple(names)
-
-
-def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """Return the closing summary of a board in lines."""
-    board, ledger, votes = told["leaderboard"], told["certificate"]["ledger"], told["data"]["pairs"]
-    rated = [item for item in board["items"] if item["rating"] is not None]
-    lines = [item_line(item) for item in rated[:_LISTED]]
-    if len(rated) > _LISTED:
-        lines.append(f"and {len(rated) - _LISTED:,} more")
-    silent = len(board["items"]) - len(rated)
-    rows = {
-        **promise_rows(told),
-        **({} if votes is None else {"votes": f"{votes:,}"}),
-        **({"on it already": f"{left:,}"} if (left := told["data"].get("left_out")) else {}),
-        "board": "\n".join(lines) or "nothing can be said of any item",
-        **({"too few data": f"{silent:,} items"} if silent else {}),
-        **({"groups": ", ".join(board["groups"])} if board["groups"] else {}),
-        **({"updates": f"{len(board['history']):,}"} if len(board["history"]) > 1 else {}),
-    }
-    return rows | closing_rows(ledger["head"], ledger["rows"], folder)
 
 
 def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: Any, mu: float) -> int:
@@ -809,7 +781,7 @@ class PrivateLeaderboard(Leaderboard, Outcome):
         return f"PrivateLeaderboard({len(self.items)} items, {size(self.guarantee)})"
 
     def _repr_html_(self) -> str:
-        rows = verdict_rows(self.result) | board_rows(self.result, None)
+        rows = verdict_rows(self.result) | closing_rows(self.result, None)
         return card("Leaderboard", rows.items(), simulated=self.guarantee.simulated)
 
 

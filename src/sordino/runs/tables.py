@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
-from sordino.reporting.result import MEANINGLESS
-from sordino.reporting.wording import hides_ballots, is_noised_sum, is_of_rankings, judged
-from sordino.rewards.metrics import REACH
-
-_UNBOUGHT = "not measured (--metrics-epsilon buys it)"
-UNREAD = "not measured: files are read in pieces"
-_UNSCORED = "not measured: rankings are not scored"
-_LISTED = 5  # items
-_SHOWN = {"negative_log_likelihood": "log loss", "calibration_slope": "calibration slope"}
-
-
-def describe_promise(values: Mapping[str, Any]) -> str:
-    """Return a guarantee of a JSON result in one line."""
-    promise = Guarantee.from_dict(values)
-    return (
-        f"epsilon={never_less(promise.epsilon)}, delta={never_less(promise.delta)} per "
-        f"{promise.unit} ({promise.neighbors.name}), trust: {promise.trust}"
-    )
+from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.reporting.summary import summarize
+from sordino.reporting.wording import describe_metrics, percent, person_rows
 
 
 def promise_rows(told: Mapping[str, Any]) -> dict[str, str]:
     """Return the lines on what is promised, and with which caveats."""
-    return {
-        "guarantee": describe_promise(told["guarantee"]),
-        "caveats": ", ".join(told["caveats"]) or "none",
-    }
+    promise = Guarantee.from_dict(told["guarantee"], told["caveats"])
+    return {"guarantee": promise.sentence, "caveats": ", ".join(promise.caveats) or "none"}
 
 
 def ledger_rows(head: str, rows: int) -> dict[str, str]:
@@ -41,29 +22,19 @@ def ledger_rows(head: str, rows: int) -> dict[str, str]:
     return {"ledger head": head, "ledger rows": f"{rows} (note the head elsewhere)"}
 
 
-def closing_rows(head: str, rows: int, folder: Path | None) -> dict[str, str]:
-    """Return the lines on the ledger that paid, and on the report, if it was written."""
-    report = {} if folder is None else {"report": str(folder / "report.html")}
-    return ledger_rows(head, rows) | report
+def closing_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
+    """Return the lines with which a run ends: promise, its page in lines, ledger, and report."""
+    head, seconds = told["certificate"]["ledger"], told["seconds"]
+    page = {} if folder is None else {"report": str(folder / "report.html")}
+    timed = {} if seconds is None else {"seconds": f"{seconds:.1f}"}
+    rows = promise_rows(told) | choice_rows(told) | dict(summarize(told)["lines"])
+    return rows | ledger_rows(head["head"], head["rows"]) | page | timed
 
 
 def verdict_rows(told: Mapping[str, Any]) -> dict[str, str]:
     """Return the line with which a closing summary begins, where there is a verdict."""
     found = told.get("verdict")
     return {"verdict": f"{found['word']}. {found['says']}"} if found else {}
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-
-def describe_estimate(measured: Mapping[str, Any], name: str, digits: int = 3) -> str:
-    """Return a measured number with its 95% interval, or a sentence where there is none."""
-    if measured[name] is None:
-        return str(measured.get(f"{name}_reason") or "not available: none fits what was released")
-    error = measured.get(f"{name}_standard_error")
-    reach = "" if error is None else f" ± {_number(REACH * error, digits)} (95%)"
-    return f"{_number(measured[name], digits)}{reach}"
 
 
 def dropped_row(dropped: int | None) -> dict[str, str]:
@@ -75,140 +46,12 @@ def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what one label of a person costs, and on what a cap leaves out."""
     rows = {}
     if plan["guarantee"]["unit"] == "person":
-        most = f"at most {plan['labels_per_person']:,} of one person"
-        rows["each label"] = f"epsilon={never_less(plan['epsilon_per_label'])}, {most}"
-        rows["persons"] = f"{plan['persons']:,}"
+        epsilon = Guarantee.from_dict(plan["guarantee"]).epsilon
+        told = person_rows(plan["epsilon_per_label"], epsilon)
+        rows = {name.lower(): text for name, text in told} | {"persons": f"{plan['persons']:,}"}
     if plan.get("capped_questions"):
         left_out = plan["capped_questions"]
         rows["left out"] = f"{left_out:,} answers, by the cap of {plan['cap']:,} for one person"
-    return rows
-
-
-def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """Return the closing summary of a run; a line is left out where its number is private."""
-    central, ledger = result["noise"] == "estimate", result["certificate"]["ledger"]
-    pairs, seconds = result["data"]["pairs"], result["seconds"]
-    data, mechanism = result["data"], result["mechanism"]
-    counted: dict[str, str] = {}
-    if "epsilon_per_label" in mechanism and result["guarantee"]["unit"] == "person":
-        share = never_less(mechanism["epsilon_per_label"])
-        counted["each label"] = f"epsilon={share}; all labels of one person keep the guarantee"
-    if "persons" in data and result["guarantee"]["unit"] == "person":
-        counted["persons"] = f"{data['persons']:,}"
-    if data["capped"]:
-        what = "ballots" if is_of_rankings(result) else judged(result)
-        counted["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
-    rows = {
-        **promise_rows(result),
-        **(_curator_rows(result) if central else {}),
-        **counted,
-        **({} if pairs is None else {judged(result): f"{pairs:,}{_in_files(data)}"}),
-        **_ballot_rows(result, data),
-        **dropped_row(data["dropped"]),
-    }
-    if among := result.get("class"):  # the candidates of a finite class
-        rows["chosen"] = f"{among['likeliest'][0][0]}, of {among['candidates']:,} candidates"
-        left = among["possible"]
-        rows |= {} if left is None else {"confidence set": f"{left:,} candidates"}
-    told = {"accuracy", "negative_log_likelihood", "accuracy_reason"}
-    some = any(result["reward"].get(name) is not None for name in told)
-    if some and result["verdict"]["word"] in MEANINGLESS:
-        rows["measured"] = "nothing that tells more than a guess (the numbers are in result.json)"
-    elif central or is_of_rankings(result):
-        rows |= _central_metrics(result)
-    else:  # randomized answers tell it for nothing
-        rows["accuracy"] = f"{describe_estimate(result['reward'], 'accuracy')} (held out, debiased)"
-        rows["calibration slope"] = describe_estimate(result["reward"], "calibration_slope", 2)
-        if judged(result) == "pairs":
-            rows["win rate"] = _wins(result["policy"])
-    likes = result["reward"].get("likes")
-    rows |= {} if likes is None else {"always the same": _number(max(likes, 1 - likes))}
-    if "public_evaluation" in result:
-        public = result["public_evaluation"]
-        rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
-    if "truth" in result:
-        rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
-    rows |= closing_rows(ledger["head"], ledger["rows"], folder)
-    return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
-
-
-def _in_files(data: Mapping[str, Any]) -> str:
-    if "files" not in data:
-        return ""
-    left_out = data["records"] - data["pairs"]
-    rest = f", without {left_out:,} repeats and pairs beyond the cap" if left_out else ""
-    return f" in {data['files']:,} files{rest}"
-
-
-def _ballot_rows(told: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
-    ballots, items = data.get("ballots"), told.get("items") or []
-    rows = {} if ballots is None else {"ballots": f"{ballots:,}"}
-    if items:
-        more = [f"and {len(items) - _LISTED:,} more"] if len(items) > _LISTED else []
-        rows["best items"] = "\n".join([*map(_item, items[:_LISTED]), *more])
-    return rows
-
-
-def _item(item: Mapping[str, Any]) -> str:
-    """Return the worth of one item, less the mean of all, in one line."""
-    low, high = item["interval"] or (None, None)
-    name, ends = " ".join(item["name"].split()), f" [{_signed(low)}, {_signed(high)}] (95%)"
-    if item["worth"] is None:
-        return f"{name}: no data (no ballot was offered it)"
-    return f"{name}: {_signed(item['worth'])}{'' if low is None else ends}"
-
-
-def _signed(value: float | None) -> str:
-    """Return a measured number with its sign; nothing is 0.00 with one."""
-    return "not available" if value is None else f"{value:+.2f}".replace("-0.00", "+0.00")
-
-
-def _wins(policy: Mapping[str, Any]) -> str:
-    if policy["win_rate"] is None:
-        reason = policy.get("win_rate_reason") or "not available"
-        return f"{reason}, at temperature {policy['temperature']:g}"
-    reach = ", ".join(map(_number, policy["win_rate_interval"]))
-    return f"{_number(policy['win_rate'])} [{reach}] (95%) at temperature {policy['temperature']:g}"
-
-
-def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what a curator bought, and on what came free with one noised sum."""
-    if is_of_rankings(result):
-        return {"accuracy": _UNSCORED}
-    if _in_files(result["data"]) and not _is_for_sale(result):
-        return {"accuracy": UNREAD}
-    reward, policy, bought = result["reward"], result["policy"], result["metrics"] is not None
-    lacking = "too few records to stand out from the noise" if bought else _UNBOUGHT
-    lacking = reward.get("accuracy_reason") or lacking
-    whence = "held out, bought" if bought else "from the released sum, free"
-    rows = {"accuracy": lacking}
-    if reward["accuracy"] is not None:
-        rows["accuracy"] = f"{describe_estimate(reward, 'accuracy')} (held out, bought)"
-    for name, digits in (("negative_log_likelihood", 3), ("calibration_slope", 2)):
-        if reward[name] is not None or f"{name}_reason" in reward:
-            rows[_SHOWN[name]] = f"{describe_estimate(reward, name, digits)} ({whence})"
-    if policy["win_rate"] is not None:
-        rows["win rate"] = _wins(policy)
-    return rows
-
-
-def _is_for_sale(told: Mapping[str, Any]) -> bool:
-    """Return whether metrics can be bought on files that are read in chunks: of labels alone."""
-    name = told["mechanism"]["name"]
-    return is_noised_sum(name) and not hides_ballots(name)
-
-
-def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what one change is in a curator's run, or a plan of one, and what it buys."""
-    unit, relation = (told["guarantee"][name] for name in ("unit", "neighbors"))
-    rows = {}
-    if unit == "record":
-        said = NeighboringRelation[relation].option
-        chosen = ", unless --neighbors says otherwise" if said == "zero-out" else ""
-        rows["neighbors"] = f"{relation} ({said}{chosen})"
-    if (bought := told["metrics"]) is not None:
-        cost = f"epsilon={never_less(bought['epsilon'])}, delta={never_less(bought['delta'])}"
-        rows["metrics"] = f"bought: {cost}, counted in the guarantee"
     return rows
 
 
@@ -219,7 +62,7 @@ def shortened(text: object, most: int = 60) -> str:
     return flat if len(flat) <= most else f"{flat[:most].rstrip()}…"
 
 
-def _left_out(row: Mapping[str, Any]) -> str:
+def impossible(row: Mapping[str, Any]) -> str:
     """Return why a kind of noise could not be taken, in its first sentence."""
     return f"not possible here ({row['left_out'].partition('. ')[0].rstrip('.')})"
 
@@ -227,7 +70,7 @@ def _left_out(row: Mapping[str, Any]) -> str:
 def choice_rows(told: Mapping[str, Any]) -> dict[str, str]:
     """Return which kind of noise --noise auto took, and which it could not take."""
     kinds = (told.get("chosen") or {}).get("kinds", {})
-    out = [f"{name}: {_left_out(row)}" for name, row in kinds.items() if "left_out" in row]
+    out = [f"{name}: {impossible(row)}" for name, row in kinds.items() if "left_out" in row]
     return {"noise": "\n".join([f"{told['noise']}, taken by auto", *out])} if kinds else {}
 
 
@@ -239,13 +82,12 @@ def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     lines, tells = [], False
     for name, row in told["kinds"].items():
         if "left_out" in row:
-            lines.append(f"{name}: {_left_out(row)}")
+            lines.append(f"{name}: {impossible(row)}")
         elif row["accuracy"] is None:
             lines.append(f"{name}: nothing is foreseen of it")
         else:
-            low, high = row["interval"]
-            reach = f"{_number(row['accuracy'])} [{_number(low)}, {_number(high)}]"
-            lines.append(f"{name}: {reach}{'' if row['tells'] else ', a guess'}")
+            best, low, high = map(percent, (row["accuracy"], *row["interval"]))
+            lines.append(f"{name}: {best} ({low} to {high}){'' if row['tells'] else ', a guess'}")
             tells = tells or row["tells"]
     rest = "; how well people can be predicted is not known (--evaluate PUBLIC says)"
     best = f"--noise {told['best']}, from {told['from']}{'' if tells else rest}"
@@ -263,21 +105,16 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return what a dry run has to say."""
     # which ones only all records can tell
     perhaps = (f"{name} if a question occurs twice" for name in plan.get("possible_caveats", ()))
-    rows = {
-        "would spend": f"epsilon={never_less(plan['spend'])}",
-        "guarantee": describe_promise(plan["guarantee"]),
-        "caveats": "; ".join([", ".join(plan["caveats"]) or "none", *perhaps]),
-        **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
-    }
+    rows = {"would spend": f"epsilon={never_less(plan['spend'])}", **promise_rows(plan)}
+    rows["caveats"] = "; ".join([rows["caveats"], *perhaps])
+    rows |= unit_rows(plan) if "epsilon_per_label" in plan else {}
     if rating := plan.get("rating") or (plan.get("forecast") or {}).get("rating"):
         rows["rating"] = rating
-    if "mechanism" in plan:
-        rows |= _curator_rows(plan)
-        if "files" in plan and not _is_for_sale(plan):
-            rows["accuracy"] = UNREAD
-        elif plan["metrics"] is None:
-            rows["accuracy"] = _UNSCORED if is_of_rankings(plan) else _UNBOUGHT
-    rows |= _ballot_rows(plan, plan) | dropped_row(plan.get("dropped"))
+    if "mechanism" in plan and "board" not in plan:  # of a curator, who measures a reward
+        promise = Guarantee.from_dict(plan["guarantee"], plan["caveats"])
+        curated = {"noise": "estimate", "data": plan, **plan}
+        rows["measured"] = describe_metrics(curated, promise, measured=True)
+    rows |= dropped_row(plan.get("dropped"))
     if "largest_person_epsilon" in plan:
         most = f"epsilon={never_less(plan['largest_person_epsilon'])}"
         rows["most about one person"] = f"{most} ({plan['largest_person_labels']} labels)"

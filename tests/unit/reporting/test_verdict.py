@@ -141,6 +141,14 @@ def test_draws_that_no_log_can_move_are_a_guess(bound, word):
     assert f"{bound:g}" in found["says"]
 
 
+def test_a_factor_that_bounds_nothing_is_called_so():
+    """By default it is e^100: a policy that any log could turn to any arm."""
+    found = judge(told(odds_bound=math.exp(100)) | {"data": None})
+    assert "no useful bound" in found["says"]
+    assert "2.689 × 10⁴³" in found["says"]
+    assert "useful" not in judge(told(odds_bound=math.exp(20)) | {"data": None})["says"]
+
+
 def test_how_many_labels_of_a_person_there_are_makes_the_noise_of_one_larger():
     one, ten = (
         judge(told(n=20, mechanism=SUM | {"records_per_person": most}))["answers_needed"]
