@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from sordino import _random
 from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.features import Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, Randomized, read_manifest
-from sordino.preferences.rankings import PrivateChoices
+from sordino.preferences.rankings import PrivateChoices, Rankings
 from sordino.privacy.guarantee import ADAPTIVE_QUESTIONS, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
@@ -57,9 +57,6 @@ from .settings import Unit, choose_coin
 _LEAST_LEFT = 12
 
 
-_R = TypeVar("_R", bound=Randomized)
-
-
 def _plan_received(
     settings: Any, answers: Randomized, source: Path | None, ledger: Ledger
 ) -> dict[str, Any]:
@@ -92,20 +89,12 @@ def _plan_received(
     return {"spend": 0.0, **describe_guarantee_and_caveats(promise)}
 
 
-def received(answers: _R, source: Path | None, ledger: Ledger) -> _R:
-    """Return answers tied to the entry that says where they come from; this ledger's are."""
-    if source is None:
-        return answers
-    coins, manifest = memo_keys(answers.keys, answers.persons), read_manifest(source)
-    return answers.received(ledger.receive(source, manifest, answers=coins or None))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Randomizing:
     """Judgments that are randomized one by one, here or before, for whatever is made of them."""
 
     settings: Any  # of a run: what may be spent, on whom, with which cap and seed
-    pairs: Pairs | Randomized
+    pairs: Pairs | Rankings | Randomized
     source: Path | None  # the file that answers which are private already lie in
 
     @property
@@ -116,11 +105,14 @@ class Randomizing:
             return limit_of_private(pairs.guarantee, settings.limits)
         return spending_limit(settings.total, settings.limits, unit=settings.unit.counted)
 
-    def coin(self, pairs: Pairs) -> RandomizedResponse:
-        """Return the coin of one label."""
-        settings = self.settings
+    @cached_property
+    def coin(self) -> RandomizedResponse:
+        """Return the coin of one label, or the die of one ballot: how many it has is public."""
+        settings, data = self.settings, cast("Pairs | Rankings", self.pairs)
         terms: dict[str, Any] = {"unit": settings.unit, "cap": settings.cap}
-        return choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(pairs))
+        if isinstance(data, Rankings):
+            terms["make"] = partial(KaryRandomizedResponse, categories=int(data.sizes.max()))
+        return choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(data))
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
@@ -128,8 +120,21 @@ class Randomizing:
         if isinstance(pairs, Randomized):  # what is private already costs nothing
             counts = {"pairs": len(pairs), "dropped": getattr(pairs, "dropped", 0)}
             return counts | _plan_received(settings, pairs, self.source, ledger)
+        if isinstance(pairs, Rankings):
+            die = cast("KaryRandomizedResponse", self.coin)
+            entropy = _random.entropy(settings.simulate_seed)
+            choices = terms_of_choices(pairs, die, ledger, entropy)
+            ledger.check(die.event, **choices)
+            promise, people = choices["promise"], set(pairs.persons or ())
+            most = {"persons": len(people), "labels_per_person": choices["count"]}
+            return {
+                "spend": promise.epsilon,
+                **describe_guarantee_and_caveats(promise),
+                "epsilon_per_label": die.realized_epsilon,
+                **(most if people else {}),
+            }
         terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
-        randomization = Randomization(self.coin(pairs), ledger, on_device=False, **terms)
+        randomization = Randomization(self.coin, ledger, on_device=False, **terms)
         planned = plan_answers(pairs, randomization)
         if settings.cap and planned["capped_questions"]:
             questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
@@ -144,18 +149,24 @@ class Randomizing:
 
     def answers(self, ledger: Ledger) -> Randomized:
         """Return randomized answers, after paying for those that were raw."""
-        settings, pairs = self.settings, self.pairs
-        if isinstance(pairs, Randomized):
-            return received(pairs, self.source, ledger)
-        terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
-        return privatize(pairs, self.coin(pairs), ledger=ledger, **terms)
+        settings, data = self.settings, self.pairs
+        terms: dict[str, Any] = {"ledger": ledger, "simulate_seed": settings.simulate_seed}
+        if isinstance(data, Rankings):
+            return privatize_choices(data, cast("KaryRandomizedResponse", self.coin), **terms)
+        if isinstance(data, Pairs):
+            return privatize(data, self.coin, cap=settings.cap, **terms)
+        if self.source is None:
+            return data
+        # tied to the entry that says where they come from; this ledger's are
+        coins, manifest = memo_keys(data.keys, data.persons), read_manifest(self.source)
+        return data.received(ledger.receive(self.source, manifest, answers=coins or None))
 
 
 class _OnLabels(LearningRun):
     @cached_property
     def randomizing(self) -> Randomizing:
         """Return the judgments, with what is done to each of them."""
-        data = cast("Pairs | Randomized", self.inputs.data)
+        data = cast("Pairs | Rankings | Randomized", self.inputs.data)
         return Randomizing(settings=self.settings, pairs=data, source=self.inputs.source)
 
     @property
@@ -176,7 +187,7 @@ class LabelNoise(_OnLabels):
         """Return the fit of randomized answers, their number known."""
         pairs = self._pairs
         assert isinstance(pairs, Pairs)  # noqa: S101 - what is private already needs no forecast
-        flips = self.randomizing.coin(pairs).flip_probability
+        flips = self.randomizing.coin.flip_probability
         n, ridge = self.counted(pairs), self.settings.ridge
         return of_answers(rows, n, flip_probability=flips, ridge=ridge)
 
@@ -263,45 +274,14 @@ class LabelNoise(_OnLabels):
 class ChoiceNoise(BallotRun, _OnLabels):
     """A run on first choices of ballots, each of which a die keeps or replaces by another one."""
 
-    @property
-    def _arrived(self) -> PrivateChoices | None:
-        """Return the choices if they were randomized before they came."""
-        return self.ballots if isinstance(self.ballots, PrivateChoices) else None
-
-    @cached_property
-    def die(self) -> KaryRandomizedResponse:
-        """Return the die of one ballot; how many candidates ballots have is public."""
-        settings, ballots = self.settings, self.rankings
-        make = partial(KaryRandomizedResponse, categories=int(ballots.sizes.max()))
-        terms: dict[str, Any] = {"unit": settings.unit, "cap": None, "make": make}
-        most = partial(questions_of_one_person, ballots)
-        return cast("KaryRandomizedResponse", choose_coin(settings.total, **terms, most=most))
-
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
-        if self._arrived is not None:
-            told = _plan_received(self.settings, self._arrived, self.inputs.source, ledger)
-            return self.counts() | told
-        entropy, die = _random.entropy(self.settings.simulate_seed), self.die
-        terms = terms_of_choices(self.rankings, die, ledger, entropy)
-        ledger.check(die.event, **terms)
-        promise, people = terms["promise"], set(self.rankings.persons or ())
-        return {
-            "spend": promise.epsilon,
-            **self.counts(),
-            **describe_guarantee_and_caveats(promise),
-            "epsilon_per_label": die.realized_epsilon,
-            **({"persons": len(people), "labels_per_person": terms["count"]} if people else {}),
-        }
+        return self.randomizing.plan(ledger) | self.counts()
 
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized first choices teach; raw ones are randomized first."""
-        settings, arrived = self.settings, self._arrived
-        if arrived is not None:
-            private = received(arrived, self.inputs.source, ledger)
-        else:
-            seed = settings.simulate_seed
-            private = privatize_choices(self.rankings, self.die, ledger=ledger, simulate_seed=seed)
+        settings = self.settings
+        private = cast("PrivateChoices", self.randomizing.answers(ledger))
         terms: dict[str, Any] = {"ridge": settings.ridge, "ball": settings.ball}
         reward = fit_choices(private, features=self.ballot_features, **terms)
         policy = make_policy(reward, **settings.policy_terms)

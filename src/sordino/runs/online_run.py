@@ -269,7 +269,7 @@ class _OnlineRun(FolderRun):
             if isinstance(pairs, PrivatePairs):
                 answers, loss = pairs.answers[order], pairs.label_epsilon
             else:
-                loss = self.randomizing.coin(pairs).epsilon
+                loss = self.randomizing.coin.epsilon
             world = _Recorded(
                 texts=np.stack([side.toarray() for side in sides], axis=1),
                 answers=answers,

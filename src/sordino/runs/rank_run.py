@@ -602,7 +602,7 @@ class _Coins(_RankRun):
         votes = self.votes
         if isinstance(votes, Randomized):
             return votes.flip_probability, votes.label_epsilon
-        coin = self.randomizing.coin(cast("Pairs", votes))
+        coin = self.randomizing.coin
         return coin.flip_probability, coin.epsilon
 
     def described(self) -> dict[str, Any]:
