@@ -34,7 +34,6 @@ from sordino.reporting.wording import (
     number_rows,
     percent,
     plain,
-    public_parts,
     read_guarantee,
     real,
     whole,
@@ -316,36 +315,32 @@ _SHARES = ("accuracy", "win_rate")
 
 
 def _metrics(source: Json | None, *keys: str) -> list[dict[str, Any]]:
-    """Return the metrics that a source tells, or says to be too vague to be told."""
-    told = source or {}
-    found = [_metric(told, key) for key in keys]
-    return [one for one in found if one["value"] is not None or f"{one['key']}_reason" in told]
-
-
-def _metric(source: Json, key: str) -> dict[str, Any]:
-    """Return label, text and explanation of a metric."""
-    label, _, explained = WORDS["metrics"][key].partition(": ")
-    share, value = key in _SHARES, real(key, source.get(key))
-    shown: Callable[[float], str] = percent if share else plain
-    metric: dict[str, Any] = {"key": key, "label": label, "explained": explained, "value": value}
-    metric |= {"text": "too few to tell", "interval": None, "detail": "", "guess": None}
-    if value is None:
-        return metric
-    if key in _CONSTANT and (likes := real("likes", source.get("likes"))) is not None:
-        metric["guess"] = best = max(likes, 1 - likes)
-        metric["explained"] = f"{_CONSTANT[key]} {percent(best)} by always saying the same."
-    error = real(f"{key}_standard_error", source.get(f"{key}_standard_error"))
-    ends = both_ends(key, source.get(f"{key}_interval"))
-    if error is not None:
-        half = REACH * error
-        low, high = value - half, value + half
-        metric |= {
-            "interval": [max(low, 0.0), min(high, 1.0)] if share else [low, high],
-            "detail": f"± {f'{100 * half:.1f} points' if share else plain(half, 2)} (95%)",
-        }
-    elif ends:
-        metric |= {"interval": ends, "detail": f"({' to '.join(map(shown, ends))}, 95%)"}
-    return metric | {"text": shown(value)}
+    """Return label, text and explanation of what was measured, also if it is too vague to tell."""
+    told, metrics = source or {}, []
+    for key in keys:
+        label, _, explained = WORDS["metrics"][key].partition(": ")
+        share, value = key in _SHARES, real(key, told.get(key))
+        shown: Callable[[float], str] = percent if share else plain
+        metric: dict[str, Any] = {"key": key, "label": label, "value": value, "guess": None}
+        metric |= {"text": "too few to tell", "interval": None, "detail": ""}
+        if key in _CONSTANT and (likes := real("likes", told.get("likes"))) is not None:
+            metric["guess"] = best = max(likes, 1 - likes)
+            explained = f"{_CONSTANT[key]} {percent(best)} by always saying the same."
+        error = real(f"{key}_standard_error", told.get(f"{key}_standard_error"))
+        ends = both_ends(key, told.get(f"{key}_interval"))
+        if value is not None and error is not None:
+            half = REACH * error
+            low, high = value - half, value + half
+            metric |= {
+                "interval": [max(low, 0.0), min(high, 1.0)] if share else [low, high],
+                "detail": f"± {f'{100 * half:.1f} points' if share else plain(half, 2)} (95%)",
+            }
+        elif ends:
+            metric |= {"interval": ends, "detail": f"({' to '.join(map(shown, ends))}, 95%)"}
+        if value is not None or f"{key}_reason" in told:
+            text = metric["text"] if value is None else shown(value)
+            metrics.append(metric | {"explained": explained, "text": text})
+    return metrics
 
 
 _BIN = ("predicted", "observed", "low", "high")  # a bin without all of these is left out
@@ -362,7 +357,7 @@ def summarize(
     names = [str(name) for name in result.get("caveats") or ()]
     guarantee = read_guarantee("result.guarantee", result.get("guarantee"), tuple(names))
     counted = not guarantee.hides_counts
-    words = describe_guarantee(guarantee, public_parts(result))
+    words = describe_guarantee(guarantee, result)
     spend = describe_ledger(ledger, counted=counted) if ledger else None
     held = ((ledger or {}).get("accounts") or {}).get(guarantee.unit)
     if held and held["epsilon"] is None:  # another release tells what this one hides

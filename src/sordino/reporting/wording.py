@@ -140,16 +140,8 @@ def read_guarantee(name: str, values: Json | None, caveats: tuple[str, ...] = ()
     return Guarantee.from_dict(values, [caveat for caveat in names if caveat in CAVEATS])
 
 
-def public_parts(result: Json) -> str:
-    """Return what was judged, which a promise about judgments alone does not cover."""
-    if (result.get("data") or {}).get("judged") == TRAJECTORIES:
-        return SAID["public_steps"]
-    named = result.get("leaderboard") or result.get("items")
-    return SAID["public_items" if named else "public_texts"]
-
-
-def describe_guarantee(guarantee: Guarantee, public: str = "") -> dict[str, Any]:
-    """Return a guarantee as plain values and sentences; ``public`` says what it leaves open."""
+def describe_guarantee(guarantee: Guarantee, result: Json | None = None) -> dict[str, Any]:
+    """Return a guarantee, of a run if there was one, as plain values and sentences."""
     label_sets = guarantee.unit == "person" and "labels-only" in guarantee.caveats
     words = WORDS["units"][_LABEL_SETS if label_sets else guarantee.unit]
     question = WORDS["questions"][guarantee.neighbors.name].format(**words)
@@ -167,8 +159,11 @@ def describe_guarantee(guarantee: Guarantee, public: str = "") -> dict[str, Any]
     if guarantee.hides_texts:
         gaps = [] if guarantee.hides_counts else WORDS["gaps"]["record"]
     else:
+        run = result or {}
+        steps = (run.get("data") or {}).get("judged") == TRAJECTORIES
+        public = "items" if run.get("leaderboard") or run.get("items") else "texts"
         others = WORDS["gaps"][_LABEL_SETS if label_sets else "label"]
-        gaps = [public or SAID["public_texts"], *others]
+        gaps = [SAID[f"public_{'steps' if steps else public}"], *others]
     several = () if guarantee.unit == "person" else (SAID["several"].format(unit=guarantee.unit),)
     return {
         **guarantee.to_dict(),
