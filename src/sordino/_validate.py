@@ -203,10 +203,10 @@ def person_id(where: str, value: object) -> str:
     """Return a public person id as text: the one way to tell who is who in the whole library."""
     # A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, what nobody
     # sees goes (Unicode class Cf: byte-order marks, zero-width spaces, marks of direction; and
-    # variation selectors, fillers, controls), equal letters are written in one way (NFC), and the
-    # white space around it is taken off: what looks like one id is one person, who would else have
-    # two caps, two slots or two coins. Beyond that ids are compared letter by letter: "01" is not
-    # "1", and "Ann" is not "ann".
+    # variation selectors, fillers, controls), equal letters are written in one way (NFC), white
+    # space of any kind and length inside is one space, and around it none: what looks like one id
+    # is one person, who would else have two caps, two slots or two coins. Beyond that ids are
+    # compared letter by letter: "01" is not "1", and "Ann" is not "ann".
     value = value.as_py() if hasattr(value, "as_py") else value  # a scalar of pyarrow
     if isinstance(value, bool) or not isinstance(value, (str, Integral)):
         raise DataError(f"{where} must be a text or a whole number.")
@@ -222,7 +222,7 @@ def person_id(where: str, value: object) -> str:
             raise DataError(f"{where} is not valid Unicode.")
         seen = "".join(letter for letter in found if unicodedata.category(letter) != "Cf")
         found = unicodedata.normalize("NFC", seen)
-    found = found.strip()
+    found = " ".join(found.replace("\u2800", " ").split())  # the blank of Braille
     if not found:
         raise DataError(f"{where} is empty; leave it out where nobody is named.")
     return found

@@ -11,6 +11,7 @@ from sordino._files import sha256_of
 from sordino.algorithms import policy_optimization
 from sordino.auditing.compliance import Compliance
 from sordino.auditing.runs.replay import audit_run
+from sordino.errors import DataError
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
@@ -221,6 +222,18 @@ def test_what_does_not_follow_from_the_ledger_is_refuted(done, tmp_path, name, p
         write(tmp_path / "out/result.json", result)
     found = audit_run(tmp_path / "out", ledger=home / "spend.db")
     assert by <= set(found.refuted_by)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+def test_a_loss_that_is_no_number_is_malformed(done, tmp_path, name):
+    """Nothing is less than NaN, whatever was paid for."""
+    home, _ = done
+    shutil.copytree(home / "out", tmp_path / "out")
+    whole = json.loads((tmp_path / "out/result.json").read_text("utf-8"))
+    whole["mechanism"][name] = "nan"
+    write(tmp_path / "out/result.json", whole)
+    with pytest.raises(DataError, match="missing or malformed"):
+        audit_run(tmp_path / "out", ledger=home / "spend.db")
 
 
 def write(path, whole):

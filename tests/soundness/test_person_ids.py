@@ -27,6 +27,7 @@ from sordino.preferences.trajectories import Trajectories
 ONE = {
     "numbers": (1, np.int64(1), np.uint8(1), pa.scalar(1, pa.int32()), "1", pa.scalar(" 1")),
     "spaces": ("1", " 1", "1 ", "\t1\n", "\u00a01", "1\u3000"),
+    "spaces inside": ("a 1", "a\u00a01", "a\u20091", "a  1", "a\t1", "a\u28001"),
     "no width": ("1", "\ufeff1", "1\u200b", "\u200e 1", "1\u00ad"),
     "unseen": (
         "1",
