@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= auto
+# Browsers, clusters and killed programs are waited for: two more than there are cores.
+MORE_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
 MINUTES ?= 10
 # Hundreds of tests start a process of their own: without compiled files each compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,7 +33,7 @@ test-some: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m deep --for-minutes $(MINUTES)
 
 test-all: $(VENV)/.dev lint types imports
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(MORE_WORKERS)
 
 lint: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -150,6 +150,20 @@ def test_from_a_press_to_what_is_learned(chat, visit):
     frame_of(page).locator("p:has-text('Thank you'):visible").wait_for()  # no second coin
 
 
+def test_a_frame_does_not_grow_under_a_press(chat, visit):
+    """It was told to be as high as an empty page, and a press at that moment was lost."""
+    page = visit().page
+    page.add_init_script(
+        "window.heights = []; addEventListener('message', ({ data }) => "
+        "data.sordino === 'height' && heights.push(data.pixels))"
+    )
+    page.goto(chat.url)
+    buttons = asked(page, "How do I make tea?").locator(".choices")
+    page.wait_for_function("() => heights.length")
+    bottom = buttons.evaluate("(node) => node.getBoundingClientRect().bottom")
+    assert min(page.evaluate("heights")) >= bottom
+
+
 def test_a_page_of_the_same_origin_is_refused_and_one_that_was_not_declared_sees_no_frame(
     tmp_path, visit
 ):

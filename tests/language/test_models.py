@@ -29,6 +29,7 @@ from sordino.language.models.checkpoints import (
 from sordino.language.models.generation import (
     Completions,
     answer_log_probabilities,
+    generators_kept,
     sample_answers,
     sample_completions,
     stacked,
@@ -98,6 +99,20 @@ def test_the_users_random_numbers_are_left_alone(tiny_llama):
     torch.manual_seed(3)
     load_reward_checkpoint(tiny_llama)
     assert torch.rand(1) == expected
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
+def test_the_generators_of_a_card_are_left_as_they_were(kind, monkeypatch):
+    """How far units moved them would stand in checkpoints; a stand-in plays the card."""
+    state, card = [1], torch.get_device_module(kind)
+    monkeypatch.setattr(card, "get_rng_state", lambda device: list(state))
+    monkeypatch.setattr(card, "set_rng_state", lambda found, device: state.__setitem__(0, *found))
+    before = torch.get_rng_state()
+    with generators_kept(torch.device(kind, 0)):
+        state[0] += 1
+        torch.rand(1)
+    assert state == [1]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("load", [load_causal_model, load_reward_checkpoint])

@@ -35,7 +35,7 @@ from sordino.language.dp_sgd.training import (
     log_ratio_gaps,
     with_reference_gaps,
 )
-from sordino.language.models.generation import prompt_room, sample_completions
+from sordino.language.models.generation import generators_kept, prompt_room, sample_completions
 from sordino.language.models.promises import CheckpointPromise, folder_promises, reward_promises
 from sordino.language.models.tokens import Dialogue, Overlong
 from sordino.language.references.texts import TextsRead
@@ -562,8 +562,7 @@ class CentralPolicyTrainer(CentralTraining):
         # and an empty one takes as many as any, so that nobody's coins tell of another.
         # Source: docs/policy_optimization.md, "Setting and privacy unit".
         # How far the generators of PyTorch moved tells of answers: they are left as they were.
-        cards = [policy.device] if policy.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cards), torch.no_grad():
+        with generators_kept(policy.device), torch.no_grad():
             drawn = [
                 (one, self._sampled(policy, [one.prompt or ""] * 2, entropy)) for one in people
             ]

@@ -265,6 +265,7 @@ class Ledger:
         return cls.read(path)
 
     @classmethod
+    @_validate.typed
     def read(
         cls,
         path: str | Path,
@@ -305,6 +306,7 @@ class Ledger:
         names = self._sets.names
         return data == self._data or names.get(data, data) == names.get(self._data, self._data)
 
+    @_validate.typed
     def about(self, data: str) -> Ledger:
         """Return the ledger as read for another data set; refuse a name that it does not know."""
         if data != EVERY and data not in self._sets.names:
@@ -485,6 +487,7 @@ class Ledger:
         """Return the entries that the command on its way wrote, or has gone on with."""
         return frozenset() if self._attempt is None else frozenset(self._attempt.used)
 
+    @_validate.typed
     def total(self, *, delta: float | None = None) -> Guarantee | None:
         """Return what all that covers :attr:`unit` promises together; None before any spend.
 

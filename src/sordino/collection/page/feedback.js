@@ -47,7 +47,8 @@ function tell(what, more = {}) {
 
 async function start() {
   if (parent === window || host === null) return;
-  new ResizeObserver(() => tell("height", { pixels: Math.ceil(main.getBoundingClientRect().height) })).observe(main);
+  const height = () => ({ pixels: Math.ceil(main.getBoundingClientRect().height) });
+  new ResizeObserver(() => main.hasChildNodes() && tell("height", height())).observe(main); // empty it says nothing
   try {
     const begun = await begin();
     if (!begun) return;

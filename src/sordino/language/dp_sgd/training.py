@@ -56,6 +56,7 @@ from sordino.language.models.generation import (
     Completions,
     answer_log_probabilities,
     evaluating,
+    generators_kept,
     padded,
 )
 from sordino.language.models.loading import upstream
@@ -668,8 +669,8 @@ class CentralTraining(PrivateTraining):
         return total.values()
 
     def _own_sum(self, model: PreTrainedModel, units: Sequence[Any], bound: float) -> ClippedSum:
-        total, card = ClippedSum(model, bound), self.args.device
-        with without_dropout(model), torch.random.fork_rng([card] if card.type == "cuda" else []):
+        total = ClippedSum(model, bound)
+        with without_dropout(model), generators_kept(self.args.device):
             for unit in units:
                 torch.manual_seed(0)  # whatever draws draws alike of each, and how much stays here
                 total.add(partial(self._loss, model, pair) for pair in unit)

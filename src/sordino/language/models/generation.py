@@ -107,6 +107,14 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[None]:
+    """Leave the generators of PyTorch, of the processor and of a device, as they were found."""
+    devices = [] if device.type == "cpu" else [device]  # the processor's is always kept
+    with torch.random.fork_rng(devices, device_type=device.type if devices else None):
+        yield
+
+
 def _chosen(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return the log-probability of each token in 32 bits or more, one row at a time."""
     exact = torch.promote_types(logits.dtype, torch.float32)
@@ -153,8 +161,7 @@ def sample_answers(
     size, answers = integer("batch_size", batch_size, at_least=1), [""] * len(texts)
     heat = non_negative("sampling_temperature", sampling_temperature)
     complete = partial(sample_completions, max_new_tokens=max_new_tokens, sampling_temperature=heat)
-    cards = [model.device] if model.device.type == "cuda" else []
-    with nullcontext() if seed is None else torch.random.fork_rng(devices=cards):
+    with nullcontext() if seed is None else generators_kept(model.device):
         if seed is not None:
             torch.manual_seed(seed)
         for start in range(0, len(order), size):
