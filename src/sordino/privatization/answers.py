@@ -221,15 +221,8 @@ def privatize_choices(
     Source:
         docs/local.md, "Randomized response".
     """
-    if not isinstance(rankings, Rankings):
-        raise PrivacyError(
-            f"privatize_choices takes raw rankings, got {type(rankings).__name__}. Nothing was "
-            "released."
-        )
-    if not isinstance(mechanism, KaryRandomizedResponse) or not isinstance(ledger, Ledger):
-        raise UsageError(
-            "privatize_choices needs a KaryRandomizedResponse and a Ledger. Nothing was released."
-        )
+    kind = KaryRandomizedResponse
+    refuse_other_ballots("privatize_choices", rankings, mechanism, ledger, kind)
     entropy = _random.entropy(simulate_seed)
     terms = terms_of_choices(rankings, mechanism, ledger, entropy)
     once = np.flatnonzero(rankings.first_rows())
@@ -255,6 +248,18 @@ def privatize_choices(
         flip_probability=mechanism.flip_probability,
         **provenance(released),
     )
+
+
+def refuse_other_ballots(
+    asked: str, rankings: object, mechanism: object, ledger: object, kind: type
+) -> None:
+    """Refuse what is no raw rankings, another mechanism, and what is no ledger."""
+    if not isinstance(rankings, Rankings):
+        raise PrivacyError(
+            f"{asked} takes raw rankings, got {type(rankings).__name__}. Nothing was spent."
+        )
+    if not isinstance(mechanism, kind) or not isinstance(ledger, Ledger):
+        raise UsageError(f"{asked} needs a {kind.__name__} and a Ledger. Nothing was spent.")
 
 
 def terms_of_choices(

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import Square, Vector
-from sordino.errors import PrivacyError, UsageError
+from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import SumMechanism
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import NonPrivate, debiased_choices
@@ -33,6 +33,7 @@ from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from sordino.privacy.ledger import Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
+from sordino.privatization.answers import refuse_other_ballots
 from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import confidence_ellipsoid, ranking_covariance
@@ -442,18 +443,6 @@ def terms_of_ballots(
         {"promise": promise, "questions": asked, "people": people, "details": details},
         {"persons": persons, "rows": countable_rows(rankings)},
     )
-
-
-def refuse_other_ballots(
-    asked: str, rankings: object, mechanism: object, ledger: object, kind: type
-) -> None:
-    """Refuse what is no raw rankings, another mechanism, and what is no ledger."""
-    if not isinstance(rankings, Rankings):
-        raise PrivacyError(
-            f"{asked} takes raw rankings, got {type(rankings).__name__}. Nothing was spent."
-        )
-    if not isinstance(mechanism, kind) or not isinstance(ledger, Ledger):
-        raise UsageError(f"{asked} needs a {kind.__name__} and a Ledger. Nothing was spent.")
 
 
 def fit_ranked_records(

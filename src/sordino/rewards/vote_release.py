@@ -40,11 +40,12 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Charged, Ledger, provenance
 from sordino.privacy.ledger_chain import digest_of_array
+from sordino.privatization.answers import refuse_other_ballots
 
 from .evidence import Evidence, Released, evidence_of_answers
 from .label_release import Judged, digest_of_statistic, release_sum, votes_of
 from .leaderboard import Ballots, Votes
-from .ranking_fit import refuse_other_ballots, terms_of_ballots
+from .ranking_fit import terms_of_ballots
 from .release_checks import record_promise
 
 _TIE: Final = 2**-0.5  # how long a tie of a record is beside its pair: as a win or a loss is

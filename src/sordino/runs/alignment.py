@@ -88,6 +88,11 @@ class Outcome:
         """Return the page that shows it, as HTML; of withheld draws there is none yet."""
         return self.files.get("report.html", "")
 
+    def _repr_html_(self) -> str:
+        rows = verdict_rows(self.result)
+        rows |= closing_rows(self.result, None) if "certificate" in self.result else {}
+        return card(type(self).__name__, rows.items(), simulated=self.guarantee.simulated)
+
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the folder that the command writes; only by ``force`` over what is there."""
         with made_folder(Path(folder)):
@@ -147,12 +152,6 @@ class Aligned(Outcome):
     def __repr__(self) -> str:
         promise, word = self.guarantee, self.result["verdict"]["word"]
         return f"Aligned(noise={self.result['noise']!r}, {word}, {size(promise)})"
-
-    def _repr_html_(self) -> str:
-        rows = verdict_rows(self.result)
-        if "reward.json" in self.files:
-            rows |= closing_rows(self.result, None)
-        return card("Aligned", rows.items(), simulated=self.guarantee.simulated)
 
 
 def _inputs(settings: Align) -> Inputs:

@@ -23,7 +23,6 @@ from jaxtyping import Int64
 
 from sordino import _random, _validate
 from sordino._files import finite, to_json
-from sordino._markup import card
 from sordino.certificates import certify_paid, paid_guarantee
 from sordino.errors import PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -75,7 +74,7 @@ from .settings import (
     refuse_records,
     refuse_relation,
 )
-from .tables import closing_rows, impossible, verdict_rows
+from .tables import impossible
 
 _NOISES: Final = ("auto", "labels", "estimate")
 _TIES: Final = ("davidson", "half")
@@ -779,10 +778,6 @@ class PrivateLeaderboard(Leaderboard, Outcome):
 
     def __repr__(self) -> str:
         return f"PrivateLeaderboard({len(self.items)} items, {size(self.guarantee)})"
-
-    def _repr_html_(self) -> str:
-        rows = verdict_rows(self.result) | closing_rows(self.result, None)
-        return card("Leaderboard", rows.items(), simulated=self.guarantee.simulated)
 
 
 def rank(
