@@ -10,6 +10,7 @@ import math
 import re
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from itertools import count
 
@@ -449,6 +450,37 @@ def test_the_entries_of_another_release_on_the_same_ledger(drafted):
     copied.change("result.json", "certificate", "release_ids", to=cheaper)
     copied.reseal()
     assert copied.refuted_by() == ("entries",)
+
+
+def test_an_entry_left_out_of_those_that_paid(made, tmp_path):
+    """Of answers that grew over two runs, the second entry paid for half, and the first for half.
+
+    Every row of the ledger is as it was: it says itself which entries the answers are of.
+    """
+    rows = (made / "people.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "half.jsonl").write_text("".join(rows[:30]))
+    ledger = tmp_path / "spend.db"
+    terms = ("--unit", "person", "--ledger", ledger, "--budget", 99, "--accept-weak", *SHORT)
+    command("align", tmp_path / "half.jsonl", "--epsilon", 3, "--out", tmp_path / "half", *terms)
+    known = json.loads((tmp_path / "half" / "result.json").read_text())["mechanism"]
+    most = max(Counter(json.loads(row)["person"] for row in rows).values())
+    epsilon = most * known["epsilon_per_label"]
+    whole = ("align", made / "people.jsonl", "--epsilon", epsilon, "--out", tmp_path / "whole")
+    command(*whole, *terms)
+    assert not audit_run(tmp_path / "whole", ledger=ledger).refuted
+    draft = Draft(tmp_path / "whole", tmp_path / "draft", ledger=ledger)
+    first, second = (row for row in Ledger.read(ledger).rows if row.kind == "reserve")
+    assert set(draft.read("reward.json")["release_ids"]) == {first.release_id, second.release_id}
+    for name, above in (
+        ("result.json", ()),
+        ("result.json", ("certificate",)),
+        ("reward.json", ()),
+    ):
+        draft.change(name, *above, "guarantee", "epsilon", to=epsilon * second.count / most)
+    draft.change("result.json", "certificate", "release_ids", to=[second.release_id])
+    draft.change("reward.json", "release_ids", to=[second.release_id])
+    draft.reseal()
+    assert draft.refuted_by() == ("entries",)
 
 
 def test_an_entry_of_the_future(drafted):

@@ -257,8 +257,10 @@ def make_tables(engine: Engine) -> None:
     """Make what is not there yet; nothing is stored."""
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and file and not file.startswith((":", "file:")):
-        # only its owner may read it; its logs get the same mode
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        # Only its owner may read it; its logs get the same mode. One that is there stays closed: to
+        # close it would take back SQLite's locks, and another process would take away the log.
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     TABLES.create_all(engine)
 
 

@@ -756,12 +756,6 @@ class Ledger:
         # released itself can be recorded again.
         self._outcome("repeat", release_id, artifact_digest, drawn)
 
-    def check_drawn(self, release_id: str, drawn: Iterable[bytes]) -> None:
-        """Raise what :meth:`repeat` would raise of what is stored, and write nothing."""
-        found = ledger_chain.digest_of_drawn(drawn)
-        with self._writing():
-            self._sets.refuse_undrawn(release_id, found, self.path.name)
-
     def _outcome(
         self, kind: str, release_id: str, artifact_digest: str, drawn: Iterable[bytes]
     ) -> None:

@@ -25,7 +25,7 @@ from sordino.preferences.records import person_key
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.persons import People
 
-from .randomization import CHANGED, Counts, Survey, rows_on_disk, shown_entries
+from .randomization import CHANGED, Counts, Survey
 
 LEFT_OUT: Final = 2
 """What stands for the answer of a question that a cap leaves out."""
@@ -193,8 +193,8 @@ def record_release(
     engine: Engine,
 ) -> None:
     """Write on the ledger what is about to be released, and which entries paid for it."""
-    # Every entry whose answers are seen then has an outcome, so that its answers are missed if they
-    # are lost: also one of a run that died, whose stored answers this release is partly made of.
+    # Every entry whose answers are seen then has this outcome, so that nobody can leave it out of
+    # what paid, and its answers are missed if they are lost: also one of a run that died.
     own = None if reservation is None else reservation.release_id
     stored: dict[tuple[str, int], bytes] = {}
     if people is not None:
@@ -206,11 +206,7 @@ def record_release(
     drawn: Callable[[str], list[bytes]] = lambda name: [  # noqa: E731
         stored[key] for key in sorted(stored) if key[0] == name
     ]
-    shown = set() if reservation is None else shown_entries(rows_on_disk(ledger))
     for payer in sorted(set(payers) - {own}):
-        if payer in shown:
-            ledger.check_drawn(payer, drawn(payer))
-        else:
-            ledger.repeat(payer, artifact, drawn=drawn(payer))
+        ledger.repeat(payer, artifact, drawn=drawn(payer))
     if reservation is not None:
         reservation.commit(artifact, drawn=drawn(reservation.release_id))

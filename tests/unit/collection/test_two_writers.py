@@ -3,14 +3,16 @@
 The race of two real processes is in tests/soundness/test_collection_kills.py.
 """
 
+import subprocess
+import sys
 from functools import partial
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from sordino.collection.answers import _Submitted, store
 from sordino.collection.arena import chooser_of
-from sordino.collection.database import PERSONS, Writer, open_database
+from sordino.collection.database import PERSONS, QUESTIONS, Writer, make_tables, open_database
 
 ROUNDS = 5
 
@@ -104,3 +106,30 @@ def test_what_is_acknowledged_is_durable_however_a_server_is_set_up(engine):
         engine.dispose()  # what is set so holds for connections that come after it
     with engine.begin() as connection:
         assert connection.exec_driver_sql(asked).scalar_one() == durable
+
+
+LOOK = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1])
+found = other.execute("SELECT id FROM sordino_questions ORDER BY id").fetchall()
+other.close()
+print(*(name for (name,) in found))
+"""
+
+
+def test_what_one_process_stores_others_see_after_its_tables_were_made_again(tmp_path):
+    """As by an invitation in the process of the service: SQLite's locks must stay with it."""
+    path = tmp_path / "study.db"
+    url = f"sqlite:///{path}"
+    service, again = open_database(url), open_database(url)
+    make_tables(service)
+    seen = []
+    for name in ("one", "two"):
+        with service.begin() as connection:
+            connection.execute(insert(QUESTIONS).values(id=name, asked=0))
+        make_tables(again)
+        words = [sys.executable, "-c", LOOK, str(path)]
+        seen.append(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert seen == ["one\n", "one two\n"]
+    service.dispose()
+    again.dispose()

@@ -460,6 +460,7 @@ def _is_raw(path: Path) -> bool:
     return bool(_KEY.search(head)) or not columns.isdisjoint(_RAW)
 
 
+_LINKED = "largest_person_labels"  # of an entry whose answers are stored by person and question
 _OF_PAYMENT = ("totals", "claim", "caveats", "mechanism")
 
 
@@ -572,6 +573,13 @@ def _supported(case: _Case) -> Iterator[Finding]:
         marks = () if run.marked is None else (run.marked,)
         more = run.reward.with_those_of(*marks).sources != run.reward.sources
         entries += [f"{_CONFIG} speaks of more releases than {PROMISE_FILE}."] if more else []
+    # Of stored answers all entries have what was made of them as an outcome.
+    told = [(row, json.loads(row.payload)) for row in case.then.rows]
+    stored = {row.release_id for row, said in told if _LINKED in (said.get("details") or {})}
+    for one in (run.reward, *getattr(run.reward, "sources", ())):
+        same = {row.release_id for row, said in told if said.get("artifact") == one.artifact}
+        if stored & {*one.release_ids} and not stored & same <= {*one.release_ids}:
+            entries.append(f"More entries paid for these answers than {run.file} names.")
     draws = Counter(row.release_id for row in rows if row.kind == "commit")
     if any(draws[name] > 1 for name in named):
         entries.append("An entry that paid for one draw was used for several.")
