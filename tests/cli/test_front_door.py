@@ -253,6 +253,15 @@ def test_inspect_says_what_it_found_of_what_it_cannot_read(folder):
     assert said.value["columns"] == {"frage": "not used", "eins": "not used"}
     assert said.value["next"] is None
     assert "Needed: a prompt and two answers" in said.value["problem"]
+    assert "sordino bandit --help" in said.value["problem"]
+    (folder / "none.jsonl").write_text("\n")
+    said = folder.run("inspect", "none.jsonl", "--json")
+    assert (said.code, said.value["problem"][:19]) == (4, "The input is empty:")
+    assert "absent.jsonl cannot be read" in folder.run("inspect", "absent.jsonl").err
+    folder.write("my in.jsonl", [KINDS["pairs"][0] | {"user id": "w"}])
+    asked = folder.run("inspect", "my in.jsonl", "--json").value
+    assert "'my in.jsonl'" in asked["next"]
+    assert "--person-field 'user id'" in asked["next"]
 
 
 def test_inspect_says_what_takes_users_and_no_judgments(folder):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 import numpy as np
@@ -306,7 +307,7 @@ def _units(counts: Mapping[str, int], people: Sequence[str], field_: str | None)
         most = f"of whom one gave {counts['most of one']:,}"
         person = f"all labels of one of {counts['persons']:,} persons, {most}"
     elif people and field_ is not None:
-        person = f"needs ids: --person-field {people[0]}"
+        person = f"needs ids: --person-field {quote(people[0])}"
     return {
         "label": f"one of {n:,} judgments; prompts, answers and who judged count as public",
         "record": "one whole row, texts included; with --noise estimate or draws",
@@ -329,7 +330,7 @@ def _terms(settings: _Inspect, told: Mapping[str, Any]) -> list[str]:
 
 
 def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
-    data = " ".join(str(path) for path in settings.sources)
+    data = " ".join(quote(str(path)) for path in settings.sources)
     private = {CHOICES: ("align", "run"), "randomized answers": ("fit", "reward.json")}
     if told["kind"] in private:
         verb, out = ("rank", "board") if told["named"] else private[told["kind"]]
@@ -342,14 +343,14 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     verb = "sordino rank" if told.get("named") else "sordino align"
     words = [verb, data, *_terms(settings, told)]
     words += told.get("words", [])
-    words += [f"--columns {settings.columns}"] if settings.columns else []
+    words += [f"--columns {quote(settings.columns)}"] if settings.columns else []
     words += [f"--levels {settings.levels}"] if settings.levels else []
     if settings.person_field != "person":
-        words.append(f"--person-field {settings.person_field}")
+        words.append(f"--person-field {quote(settings.person_field)}")
     elif settings.no_persons:
         words.append("--no-persons")
     elif told.get("people") and "persons" not in counts and settings.unit is not Unit.record:
-        words.append(f"--person-field {told['people'][0]}")
+        words.append(f"--person-field {quote(told['people'][0])}")
     drop = [word for word in (settings.drop or "").split(",") if word]
     for word in ("empty", "identical"):
         if word not in drop and counts.get(f"{word} answers", {"count": 0})["count"]:

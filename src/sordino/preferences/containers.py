@@ -76,7 +76,7 @@ def read_table(  # noqa: C901 (a case for each thing a table may get wrong)
         with suppress(UnicodeDecodeError):
             text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
         if text is None:
-            raise DataError(f"{where}: not valid UTF-8.")
+            raise DataError(f"{where}: not valid UTF-8. Save the file as UTF-8.")
         cells = _cells(text, mark, cell, where)
         if names is None:
             if unnamed:
@@ -190,8 +190,8 @@ def every_line(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, bytes) of every line, without a byte-order mark; unpacks."""
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
-        raise FileSystemError("The input is a folder; give a file.")
-    with explained("The input cannot be read"), path.open("rb") as raw:
+        raise FileSystemError(f"{path.name} is a folder; give a file.")
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
         total = path.stat().st_size
         blank = size = 0
         packed = packing(path, raw)
@@ -235,7 +235,7 @@ def _json_objects(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, Map
         try:
             value = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError:
-            problem = "not valid UTF-8"
+            problem = "not valid UTF-8. Save the file as UTF-8"
         except (ValueError, RecursionError):
             problem = "not valid JSON (one object per line is expected)"
         else:
@@ -258,7 +258,7 @@ def _array_objects(  # noqa: C901 (likewise)
         with suppress(UnicodeDecodeError):
             text, whole = text + utf8.decode(block, final=not block), True
         if not whole:
-            raise DataError(f"after record {number}: not valid UTF-8.")
+            raise DataError(f"after record {number}: not valid UTF-8. Save the file as UTF-8.")
         if not begun:
             text = text.lstrip("\ufeff \t\r\n")
             begun, text = bool(text), text[1:]
@@ -288,7 +288,7 @@ def _array_objects(  # noqa: C901 (likewise)
 
 def _blocks(path: Path, progress: Progress | None) -> Iterator[bytes]:
     """Yield the plain bytes of a file, block by block, and nothing at the end."""
-    with explained("The input cannot be read"), path.open("rb") as raw:
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
         total, size, packed, block = path.stat().st_size, 0, packing(path, raw), b" "
         try:
             reader = plain_reader(raw, packed)
@@ -413,7 +413,7 @@ def _kind_of(path: Path) -> tuple[str, str]:
         )
     start, packed = b"", ""
     if path.is_file():  # of a pipe nothing is left to read once it was looked at
-        with explained("The input cannot be read"), path.open("rb") as raw:
+        with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
             packed = packing(path, raw)
             with suppress(*UNPACKING_ERRORS):
                 start = plain_reader(raw, packed).read(_START)

@@ -37,10 +37,10 @@ TWO_FORMS = (  # why both forms are refused in one input, for messages
     "Nothing was released. Give every record a prompt, or none."
 )
 _UNTOLD = (
-    "A record cannot be used: it is malformed, or lacks a field, or holds several labels, or "
-    "two files hold the same ones. Nothing was released. Which one it is, and why, is not said, "
-    "because all of a record is private here. Read the data yourself to find it: "
-    "sordino.read_pairs and the other readers in Python name place and field."
+    "A record cannot be used: it is malformed, or lacks a field (is a name that you gave "
+    "misspelled?), or holds several labels, or two files hold the same ones. Nothing was released. "
+    "Which one it is, and why, is not said, because all of a record is private here. Read the data "
+    "yourself to find it: sordino.read_pairs and the other readers in Python name place and field."
 )
 
 

@@ -506,7 +506,7 @@ def _lines(path: Path, progress: Progress | None) -> _Lines:
     for number, line in every_line(path, progress):
         text = line.decode("utf-8", errors="replace").strip()
         if "\ufffd" in text:
-            raise DataError(f"line {number}: not valid UTF-8.")
+            raise DataError(f"line {number}: not valid UTF-8. Save the file as UTF-8.")
         if text:
             found.append((number, text))
     return found

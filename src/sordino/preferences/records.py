@@ -570,7 +570,10 @@ def person_of(row: object, where: str, person_field: str) -> str | None:
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     if person_field != PERSON and person_field not in row:
-        raise DataError(f"{where}: the person field {person_field!r} is missing.")
+        raise DataError(
+            f"{where}: the person field {person_field!r} is missing. Is it spelled as in the file? "
+            "sordino inspect shows the columns."
+        )
     value = row.get(person_field)
     return None if value is None else _validate.person_id(f"{where}: field {person_field!r}", value)
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from sordino._markup import harmless
@@ -547,7 +548,7 @@ def decide(
         raise UsageError(
             f"Column {people[0]!r} looks like ids of the people who judged, and is not used: a "
             "promise about one label is weaker for somebody who gave many. Nothing was read. "
-            f"Say whose judgments they are: --person-field {people[0]} (person_field="
+            f"Say whose judgments they are: --person-field {quote(people[0])} (person_field="
             f"{people[0]!r}); or that it does not matter: --no-persons (person_field=None)."
         )
     return schema
@@ -744,6 +745,11 @@ _UNQUOTED: Final = (
     "The first line must name the columns; what stands there is not quoted, for it may be a record."
 )
 
+_LIKEWISE: Final = (
+    "(likewise chosen and rejected; or first_name, second_name and winner). Users in their order "
+    "of arrival: sordino optimize --help. A log of arms and rewards: sordino bandit --help."
+)
+
 
 def _known_names(names: Sequence[str]) -> list[str]:
     """Return the names that tell columns from a record: none of them may be what a record says."""
@@ -761,6 +767,8 @@ def _unknown(
     table: bool,
 ) -> str:
     """Return what is said of columns that were not understood."""
+    if not names:
+        return "The input is empty: no record in it, or the first has no field."
     needed = "; or ".join(_NEEDED[kind] for kind in _NEEDED if kind in kinds)
     if found is not None:
         ways = {RANKINGS: " A reward of rankings: sordino align --noise estimate."}
@@ -773,8 +781,8 @@ def _unknown(
     if table and not _known_names(names):  # they may be a record
         return (
             f"None of the {len(names)} columns of this table has a name that is known. Nothing was "
-            f"read. {_UNQUOTED} Needed: {needed}. Say which is which: --columns {_typed({})}, or "
-            "look with sordino inspect."
+            f"read. {_UNQUOTED} Needed: {needed}. Say which is which: --columns {_typed({})} "
+            f"{_LIKEWISE}"
         )
     guess: dict[str, str] = {}
     for name, usual in _USUAL.items():
@@ -785,9 +793,9 @@ def _unknown(
         guess |= {name: free[0]} if free else {}
     guess |= {name: columns[name] for name in columns if name in _USUAL}
     meant = (
-        f"Did you mean: --columns {_typed(guess)} (in Python columns=), with a column's name for "
+        f"Say which is which: --columns {_typed(guess)} (in Python columns=), with a column's name "
+        f"for each COLUMN {_LIKEWISE}"
     )
-    meant += "each COLUMN? Users in their order of arrival: sordino optimize --help."
     return (
         f"It is not clear what the columns mean. Nothing was read. Found: {_listing(names)}. "
         f"Needed: {needed}. {meant if PAIRS in kinds else 'Call them so in the file.'}"
@@ -795,7 +803,7 @@ def _unknown(
 
 
 def _typed(guess: Mapping[str, str]) -> str:
-    return ",".join(f"{role}={guess.get(role, 'COLUMN')}" for role in _USUAL)
+    return quote(",".join(f"{role}={guess.get(role, 'COLUMN')}" for role in _USUAL))
 
 
 def _listing(names: Sequence[str]) -> str:

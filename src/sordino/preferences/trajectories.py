@@ -192,7 +192,10 @@ def _step_sum(
     _validate.integer("horizon", horizon, at_least=1)
     steps = [one, other]
     if any(len(side) != horizon for side in steps):
-        raise DataError(f"{where}: trajectories of unequal length; all must have {horizon} steps.")
+        raise DataError(
+            f"{where}: trajectories of unequal length; all must have {horizon} steps, like the "
+            "first, or as --horizon or the world says."
+        )
     if one.shape != other.shape:
         raise DataError(f"{where}: the steps of both trajectories must have as many features.")
     if feature_bound is None:
