@@ -118,7 +118,8 @@ def test_a_dry_run_touches_nothing_and_says_what_the_run_then_spends(people, com
     for text in (shown, said.out):
         assert "epsilon=4" in text
         assert "when all labels of one person are" in " ".join(text.split())
-        assert f"ε = {4 / most:.3g}"[:7] in text.partition("one label ")[2].splitlines()[0]
+        (line,) = (one for one in text.splitlines() if one.startswith("one label "))
+        assert f"ε = {4 / most:.3g}"[:7] in line
         assert bool(cap) == ("left out" in text or "beyond the cap" in text)
     assert Ledger.read(people / database(command)).total().epsilon == 4.0
     free = people.run(*command, *PERSON, *cap, "--force", "--dry-run", "--json").value
