@@ -10,8 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= auto
-# Browsers, clusters and killed programs are waited for: two more than there are cores.
-MORE_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
+# Browsers, clusters and killed programs are waited for: one more than there are cores.
+MORE_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 MINUTES ?= 10
 # Hundreds of tests start a process of their own: without compiled files each compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
