@@ -33,7 +33,7 @@ PUBLIC_BEYOND_EXPORTS = {
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
 MOST_OTHERS = 1_216  # public definitions that are neither exported nor in the set above
-MOST_LINES = 74_080  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
+MOST_LINES = 74_078  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
 MOST_FILES = 208
 MOST_USED_ONCE = 548
 MOST_ANY = 106

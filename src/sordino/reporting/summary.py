@@ -492,10 +492,8 @@ def _lines(page: Json) -> Rows:
         if table is not None:
             rows.append([place, _first_items(table)])
     reward, policy = (page[name] or {"metrics": []} for name in ("reward", "policy"))
-    metrics, note = (
-        reward["metrics"] + policy["metrics"],
-        page["metrics_note"] * bool(page["reward"]),
-    )
+    metrics = reward["metrics"] + policy["metrics"]
+    note = page["metrics_note"] if page["reward"] else ""
     if page["verdict"]["folded"]:
         metrics = []
         note = "Nothing that tells more than a guess." if reward["metrics"] else note
